@@ -1,0 +1,244 @@
+"""The architecture on one screen: what each part of the framework must carry.
+
+A strategy is a frozen dataclass whose fields are the keys of its yaml. Shapes are written next to the
+tensors; `k` is the number of entries one view sends in one step, `N` the number of ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.distributed import ProcessGroup
+
+# ---------------------------------------------------------------------------------------------- values
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """The part of a parameter that an ordinary view covers: all of it."""
+    return tensor
+
+
+@dataclass(frozen=True)
+class View:
+    """A named part of a parameter (and of its gradient): usually all of it, a third for a fused QKV weight."""
+
+    name: str  # stable identity: everything downstream (residual, selection, payload) is keyed by it
+    component: str | None  # "3.q"; None = always sent (norms, biases of no component, embeddings, heads)
+    parameter: str  # name in model.named_parameters()
+    shape: tuple[int, ...]  # (out, in) for matrices, (n,) for vectors
+    part: Callable[[Tensor], Tensor] = field(default=whole, compare=False, repr=False)
+    # parameter-shaped tensor -> strided tensor over the same memory whose row-major order is `shape`'s
+
+    @property
+    def numel(self) -> int:
+        return int(np.prod(self.shape))
+
+
+@dataclass(frozen=True)
+class Payload:
+    """What one view sends in one step: entries of its elements [start, start + numel)."""
+
+    view: str
+    start: int
+    numel: int
+    values: Tensor  # [k] float32 or float64
+    indices: Tensor | None  # [k] int64, unique, relative to start; None = every entry, then k = numel
+
+    @property
+    def bytes(self) -> int:
+        """Selected entries in bytes before any wire format: value and int32 index."""
+        index_bytes = 0 if self.indices is None else 4
+        return self.values.numel() * (self.values.element_size() + index_bytes)
+
+
+class Exchanged(NamedTuple):
+    """A bucket after its collective; the lists are in the bucket's order."""
+
+    means: list[Tensor]  # [numel] each: (1/N) sum over ranks of `sent`, zero where no rank sent
+    sent: list[Tensor]  # [k] each: what this rank really contributed at its payload's indices
+    wire_bytes: int  # sent by this rank
+
+
+class Item(NamedTuple):
+    """What a packing strategy sees of a payload."""
+
+    view: str
+    start: int
+    numel: int
+    cost_mean: float  # bytes, expected
+    cost_sd: float  # bytes, 0 when the size is certain
+
+
+@dataclass
+class SyncStats:
+    """What one call of a synchronizer did on this rank."""
+
+    payload_bytes: int = 0
+    wire_bytes: int = 0
+    num_released: int = 0  # low-importance components released in this step
+    bucket_imbalance: float = 1.0  # largest bucket over mean bucket, in bytes
+    bucket_cv: float = 0.0  # sd over mean of bucket bytes
+    dropped: Tensor | None = None  # 0-dim bool: some rank had a non-finite gradient, so no rank's counted
+    deferred: frozenset[str] = frozenset()  # names of the views that sent nothing
+    payloads: tuple[Payload, ...] = ()
+
+
+class Document(NamedTuple):
+    """One training text. The loss counts on `text` only; a `prompt` is context."""
+
+    text: str
+    prompt: str = ""
+    group: str | None = None  # documents of one group fall on the same side of the train/eval split
+
+
+# ------------------------------------------------------------------------------------------ strategies
+
+Select = Callable[[Tensor, float], Tensor | None]  # a sparsifier bound to one view and step
+
+
+class Sparsifier(Protocol):
+    """Picks which entries of one gradient are retained."""
+
+    def select(self, gradient: Tensor, view: View, step: int, share: float = 1.0) -> Tensor | None:
+        """Flat indices int64 [k] of `gradient` (shape `view.shape`), unique; None = every entry.
+
+        `share` scales the usual count: a release of R periods' worth passes R * release_fraction.
+        k depends on the shape and `share` only, so that it is the same on every rank.
+        """
+        ...
+
+
+class Residual(Protocol):
+    """Memory of what was not sent yet, per view and rank; dtype promote_types(float32, gradient.dtype)."""
+
+    def offer(
+        self, view: View, gradient: Tensor, select: Select, due: slice | None, share: float, release: bool
+    ) -> Payload | None:
+        """Take one step's gradient into memory; return what the view sends now.
+
+        `due` is the element range that may be sent, None when the view is deferred; `release` tells a
+        low-importance view that is due from one that is sent every step.
+        """
+        ...
+
+    def keep(self, payload: Payload, sent: Tensor) -> None:
+        """Subtract what really went ([k], at the payload's indices) from memory."""
+        ...
+
+    def pending(self, view: View) -> Tensor | None:
+        """The memory of one view, flat [numel], or None when nothing is held."""
+        ...
+
+    def state_dict(self) -> dict[str, Tensor]: ...
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None: ...
+
+
+class ImportanceScore(Protocol):
+    """From a profiling run: how much does each component matter?"""
+
+    def update(self, seen: dict[View, tuple[Tensor, Tensor, Payload]], step: int) -> None:
+        """One step's (weight, local gradient, payload) per view."""
+        ...
+
+    def compute(self, group: ProcessGroup | None = None) -> dict[str, float]:
+        """Component -> score, the same on every rank."""
+        ...
+
+
+class ThresholdPolicy(Protocol):
+    """Which scores are important."""
+
+    def __call__(self, scores: np.ndarray) -> tuple[float, np.ndarray]:
+        """float64 [num_components] -> (tau, bool [num_components]); important where score >= tau."""
+        ...
+
+
+class ReleaseSchedule(Protocol):
+    """Which low-importance views are due at a step."""
+
+    def prepare(self, costs_bytes: dict[str, int]) -> None:
+        """Cost of one release of each low-importance component, so that a schedule can level bytes."""
+        ...
+
+    def due(self, view: View, step: int) -> slice | None:
+        """Element range that may be sent at the 0-based optimizer step, None when not due."""
+        ...
+
+    @property
+    def period(self) -> int:
+        """R: every low-importance component is due exactly once in R consecutive steps."""
+        ...
+
+
+class PackingStrategy(Protocol):
+    """Puts payloads into buckets; one collective per bucket."""
+
+    def pack(self, items: list[Item]) -> list[list[int]]:
+        """Positions in `items` per bucket, in issue order; a pure function of `items`."""
+        ...
+
+
+class Handle(Protocol):
+    def wait(self) -> Exchanged: ...
+
+
+class Collective(Protocol):
+    """How a bucket becomes the cross-rank mean, wire format included."""
+
+    def start(self, bucket: list[Payload], group: ProcessGroup | None) -> Handle: ...
+
+
+class Deferral(Protocol):
+    """What happens to a parameter between its releases."""
+
+    def step(self, optimizer: torch.optim.Optimizer, parameters: dict[View, torch.nn.Parameter],
+             deferred: frozenset[str]) -> None:
+        """The optimizer step of a training step in which these views were deferred."""
+        ...
+
+
+class Synchronizer(Protocol):
+    """The whole: local gradients in, cross-rank mean gradients out, in place."""
+
+    def prepare(self, views: Iterable[View], important: frozenset[str], group: ProcessGroup | None) -> None: ...
+
+    def synchronize(self, gradients: dict[View, Tensor], step: int) -> SyncStats: ...
+
+    def reconcile(self, parameters: dict[View, Tensor], step: int) -> SyncStats: ...
+
+    def flush(self, gradients: dict[View, Tensor], parameters: dict[View, Tensor]) -> SyncStats | None:
+        """Send all that is held back, dense; None when nothing can be held back."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+class Model(Protocol):
+    def prepare(self) -> Path:
+        """A local transformers folder (config, safetensors, tokenizer), made on first use."""
+        ...
+
+
+class Workload(Protocol):
+    def fingerprint(self) -> str:
+        """Identifies the texts: two workloads with one fingerprint yield the same documents."""
+        ...
+
+    def documents(self) -> Iterator[Document]: ...
+
+
+class Tracker(Protocol):
+    def start(self, config: dict[str, Any], directory: Path) -> None: ...
+
+    def log(self, row: dict[str, Any]) -> None: ...
+
+    def finish(self, summary: dict[str, Any]) -> None: ...
