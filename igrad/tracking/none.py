@@ -1,0 +1,18 @@
+"""No tracking: metrics.jsonl and summary.json are written all the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class NoTracking:
+    """A tracker that keeps nothing."""
+
+    def start(self, config: dict[str, Any], directory: Path) -> None: ...
+
+    def log(self, row: dict[str, Any]) -> None: ...
+
+    def finish(self, summary: dict[str, Any]) -> None: ...
