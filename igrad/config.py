@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
+import functools
 import hashlib
 import inspect
 import json
+import types
+import typing
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
 from hydra.errors import InstantiationException
 from hydra.utils import get_object, instantiate
 from omegaconf import MISSING, DictConfig, OmegaConf
+from omegaconf.errors import InterpolationKeyError, MissingMandatoryValue, OmegaConfBaseException
 
 GROUPS = (
     "model", "workload", "sparsifier", "importance", "threshold", "residual", "release", "packing",
     "collective", "deferral", "synchronizer", "optimizer", "tracking", "cluster",
 )  # fmt: skip
+
+SEE_HELP = "; see python run.py --help"
 
 # Keys that change neither a number of the result nor what may be compared with it.
 NOT_IDENTITY = ("tracking", "rerun", "study", "cluster", "checkpoint_every")
@@ -78,14 +86,22 @@ class Config:
 ConfigStore.instance().store(name="schema", node=Config)
 
 
-def did_you_mean(word: str, known: list[str] | tuple[str, ...]) -> str:
-    """`; did you mean 'x'?` where a known word is close, the known words otherwise."""
+KNOBS = tuple(f.name for f in dataclasses.fields(Config))
+
+
+def did_you_mean(word: str, known: typing.Iterable[str], otherwise: str = "") -> str:
+    """`; did you mean 'x'?` where a known word is close; else `otherwise`, by default the known words."""
+    known = sorted(known)
     close = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean '{close[0]}'?" if close else f"; known: {', '.join(sorted(known))}"
+    return f"; did you mean '{close[0]}'?" if close else otherwise or f"; known: {', '.join(known)}"
 
 
 def check(cfg: DictConfig) -> None:
     """Everything that can be said of a config without touching a model or a dataset. ValueError in one line."""
+    for key in cfg:  # `+key=value` on the command line goes past the schema
+        if key not in KNOBS:
+            raise ValueError(f"unknown key '{key}'{did_you_mean(str(key), KNOBS, SEE_HELP)}")
+    plain(cfg)
     at_least_one = ("steps", "batch_size", "micro_batches", "num_processes", "release_period", "num_buckets",
                     "eval_every", "eval_windows", "log_every", "checkpoint_every")  # fmt: skip
     for key in at_least_one:
@@ -93,22 +109,31 @@ def check(cfg: DictConfig) -> None:
             raise ValueError(f"{key} must be at least 1, got {cfg[key]}")
     if cfg.sequence_length < 2:
         raise ValueError(f"sequence_length must be at least 2, got {cfg.sequence_length}")
+    if cfg.seed < 0:
+        raise ValueError(f"seed must be at least 0, got {cfg.seed}")
     for key in ("density", "release_fraction"):
         if cfg[key] is not None and not 0 < cfg[key] <= 1:
             raise ValueError(f"{key} must be in (0, 1], got {cfg[key]}")
     if not 0 <= cfg.warmup_fraction < 1:
         raise ValueError(f"warmup_fraction must be in [0, 1), got {cfg.warmup_fraction}")
     for key in ("learning_rate", "max_grad_norm"):
-        if cfg[key] is not None and not cfg[key] > 0:
-            raise ValueError(f"{key} must be above 0, got {cfg[key]}")
+        if cfg[key] is not None and not 0 < cfg[key] < float("inf"):
+            raise ValueError(f"{key} must be above 0 and finite, got {cfg[key]}")
     for key, options in (("precision", ("fp32", "bf16")), ("clip", ("global", "local"))):
         if cfg[key] not in options:
             raise ValueError(f"{key} must be one of {', '.join(options)}, got '{cfg[key]}'")
     window = cfg.profile_window
     if len(window) != 2 or not 0 <= window[0] < window[1]:
         raise ValueError(f"profile_window must be [first, last) with 0 <= first < last, got {list(window)}")
+    if not cfg.study or set(cfg.study) & set("/\\") or cfg.study.startswith("."):
+        raise ValueError(f"study must be a plain folder name, got '{cfg.study}'")
+    if cfg.profile != "auto" and not Path(cfg.profile).is_file():
+        raise ValueError(f"profile must be 'auto' or a .parquet file, found no file '{cfg.profile}'")
     for group in GROUPS:
+        if not OmegaConf.is_dict(cfg[group]):
+            raise ValueError(f"{group} must be an option of the group, got {cfg[group]!r}{SEE_HELP}")
         check_node(group, cfg[group])
+    check_optimizer(cfg.optimizer)
 
 
 def check_node(key: str, node: Any) -> None:
@@ -116,13 +141,58 @@ def check_node(key: str, node: Any) -> None:
     if not OmegaConf.is_dict(node):
         return
     if "_target_" in node:
-        known = list(inspect.signature(get_object(node._target_)).parameters)
+        target = locate(key, node._target_)
+        known = list(inspect.signature(target).parameters)
         for name in node:
             if not str(name).startswith("_") and name not in known:
                 raise ValueError(f"unknown key '{key}.{name}'{did_you_mean(str(name), known)}")
-        build(node, key)
+        hints = typing.get_type_hints(target) if dataclasses.is_dataclass(target) else {}
+        for name, value in plain(node).items():
+            if name in hints and not accepts(hints[name], value):
+                kind = str(getattr(hints[name], "__name__", hints[name]))
+                raise ValueError(f"{key}.{name} must be of type {kind}, got {value!r}")
     for name in node:
         check_node(f"{key}.{name}", node[name])
+    if "_target_" in node:
+        build(node, key)
+
+
+def locate(key: str, target: str) -> Any:
+    """The class or function that a `_target_` names."""
+    try:
+        return get_object(target)
+    except Exception as error:  # Hydra raises whatever importing raises
+        raise ValueError(f"{key}._target_: cannot import '{target}': {one_line(error)}") from error
+
+
+def accepts(hint: Any, value: Any) -> bool:
+    """Whether a yaml value fits a field's annotation; annotations that no yaml scalar can have accept all."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return any(accepts(argument, value) for argument in arguments)
+    if origin is typing.Literal:
+        return value in arguments
+    if hint in (None, type(None)):
+        return value is None
+    if hint is bool:
+        return isinstance(value, bool)
+    if hint in (int, float):
+        return isinstance(value, (int, hint)) and not isinstance(value, bool)
+    if hint is str:
+        return isinstance(value, str)
+    if (origin or hint) in (list, tuple):
+        return isinstance(value, list)
+    return True
+
+
+def check_optimizer(node: DictConfig) -> None:
+    """Optimizers check their own values, but a partial one is not called until there are parameters."""
+    import torch  # here: composing and --help do without
+
+    try:
+        build(node, "optimizer")([torch.nn.Parameter(torch.zeros(1))])
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"optimizer: {one_line(error)}") from error
 
 
 def build(node: DictConfig, key: str = "") -> Any:
@@ -137,10 +207,24 @@ def build(node: DictConfig, key: str = "") -> Any:
 
 
 def plain(cfg: DictConfig) -> dict[str, Any]:
-    """Resolved, as plain containers; a missing value is an error."""
-    container = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
+    """Resolved, as plain containers; a missing value or a dangling ${...} is a ValueError in one line."""
+    try:
+        container = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
+    except MissingMandatoryValue as error:
+        raise ValueError(f"{error.full_key or one_line(error)} has no value: set {error.full_key}=...") from error
+    except InterpolationKeyError as error:
+        word = str(error).split("'")[1]
+        raise ValueError(f"{error.full_key}: unknown key '{word}' in ${{...}}{did_you_mean(word, KNOBS)}") from error
+    except OmegaConfBaseException as error:
+        raise ValueError(one_line(error)) from error
     assert isinstance(container, dict)
     return {str(key): value for key, value in container.items()}
+
+
+def one_line(error: BaseException) -> str:
+    """An exception's message in one line of at most 300 characters; its type where it has none."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 300 else text[:297] + "..."
 
 
 def digest(value: Any) -> str:
@@ -150,4 +234,29 @@ def digest(value: Any) -> str:
 
 def config_hash(cfg: DictConfig) -> str:
     """Identity of a run: equal hashes mean equal numbers, up to the machine."""
-    return digest({key: value for key, value in plain(cfg).items() if key not in NOT_IDENTITY})
+    return digest({key: contents(key, value) for key, value in plain(cfg).items() if key not in NOT_IDENTITY})
+
+
+def contents(key: str, value: Any) -> Any:
+    """A config value with the files that it names (`profile`, any `path`) replaced by what is in them."""
+    if isinstance(value, dict):
+        return {name: contents(name, item) for name, item in value.items()}
+    if key in ("profile", "path") and isinstance(value, str) and Path(value).exists():
+        root = Path(value).resolve()
+        files = sorted(path for path in root.rglob("*") if path.is_file()) if root.is_dir() else [root]
+        stats = [path.stat() for path in files]
+        return [
+            [str(path.relative_to(root)), file_digest(path, stat.st_size, stat.st_mtime_ns)]
+            for path, stat in zip(files, stats, strict=True)
+        ]
+    return value
+
+
+@functools.lru_cache(maxsize=4096)
+def file_digest(path: Path, size: int, mtime_ns: int) -> str:
+    """sha256 of a file; read once per size and time of change."""
+    hasher = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            hasher.update(block)
+    return hasher.hexdigest()

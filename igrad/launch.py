@@ -1,0 +1,173 @@
+"""Check every point of a sweep, then run one after the other; a failed point does not stop the rest."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+
+from igrad import compose
+from igrad.compose import Point
+from igrad.config import build, check, config_hash, one_line
+from igrad.ranks import Interrupted, RankError, handle_signals, run_ranks, start_forkserver, stop_forkserver
+
+if TYPE_CHECKING:
+    from igrad.data import Inputs
+
+prepared: dict[str, Inputs] = {}  # by config hash; a launcher plugin's other processes prepare again, from the cache
+
+
+def main(task: Callable[[], None], argv: list[str]) -> int:
+    """The command line: 0 all finished, 1 some point failed, 2 a mistake and nothing was started, 128 + signal."""
+    handle_signals()
+    command = shlex.join(["python", "run.py", *argv])
+    try:
+        args = compose.parse(argv)
+        if args.help or args.hydra_help or args.shell_completion or args.info or args.cfg:
+            if args.cfg:
+                compose.points(args.overrides)
+            task()
+            return 0
+        start_forkserver()
+        sweep = compose.points(argv)
+        prepare(sweep)
+        write_manifests(sweep, command, args.overrides)
+    except ValueError as error:
+        stop_forkserver()
+        if os.environ.get("HYDRA_FULL_ERROR"):
+            raise
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except Interrupted as signal:
+        stop_forkserver()
+        print("\ninterrupted before the first run started", file=sys.stderr)
+        return 128 + signal.signum
+    try:
+        task()
+    except Interrupted as signal:
+        print(f"\ninterrupted: finished runs are kept; go on with: {resumed(command)}", file=sys.stderr)
+        return 128 + signal.signum
+    finally:
+        stop_forkserver()
+    return report(sweep)
+
+
+def prepare(sweep: list[Point]) -> None:
+    """Check every point, then make every point's model and windows. ValueError in one line."""
+    from igrad import data  # imports what reads models and texts: not before the command line is known to be right
+
+    for point in sweep:
+        check(point.cfg)
+        build(point.cfg.cluster).device_type(point.cfg.num_processes)
+    for point in sweep:
+        prepared[config_hash(point.cfg)] = data.prepare(point.cfg)
+
+
+def write_manifests(sweep: list[Point], command: str, overrides: list[str]) -> None:
+    """One manifest per study: which points belong to this sweep."""
+    for study in dict.fromkeys(point.cfg.study for point in sweep):
+        unique = {config_hash(p.cfg): p for p in sweep if p.cfg.study == study}
+        path, content = compose.manifest(study, command, overrides, list(unique.values()))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, content)
+
+
+def run_point(cfg: DictConfig) -> None:
+    """One point: skip it when it is finished, else profile on demand and run its ranks.
+
+    Failure is told in summary.json, never raised: it must not stop the sweep.
+    """
+    key = config_hash(cfg)
+    directory = compose.run_directory(cfg, list(HydraConfig.get().overrides.task))
+    if cfg.rerun:
+        shutil.rmtree(directory, ignore_errors=True)
+    elif status(directory, key) == "finished":
+        print(f"{directory}: already finished; rerun=true runs it again", flush=True)
+        return
+    print(f"{directory}", flush=True)
+    directory.mkdir(parents=True, exist_ok=True)
+    failed(directory, key, "did not end: still running, or killed from outside")
+    try:
+        from igrad import data, profile
+
+        inputs = prepared.get(key) or data.prepare(cfg)
+        inputs = replace(inputs, profile=profile.resolve(cfg, inputs, run_ranks))
+        run_ranks(cfg, directory, inputs)
+        if status(directory, key) != "finished":
+            raise RankError("the ranks ended without a summary", directory)
+    except Interrupted as signal:
+        failed(directory, key, f"interrupted by {signal}")
+        raise
+    except RankError as error:
+        failed(directory, key, str(error) if error.directory == directory else f"profiling: {error}", error.directory)
+    except Exception as error:
+        logs = directory / "logs"
+        logs.mkdir(exist_ok=True)
+        with (logs / "launcher.log").open("a") as file:
+            traceback.print_exception(error, file=file)
+        failed(directory, key, f"{type(error).__name__}: {one_line(error)}")
+
+
+def read_summary(directory: Path) -> dict[str, Any]:
+    """summary.json; empty where there is none or none that can be read."""
+    try:
+        return json.loads((directory / "summary.json").read_text())
+    except (OSError, ValueError):
+        return {}
+
+
+def status(directory: Path, key: str) -> str | None:
+    """`finished`, `failed`, or None where this config was never run here."""
+    summary = read_summary(directory)
+    return summary.get("status") if summary.get("config_hash") == key else None
+
+
+def failed(directory: Path, key: str, error: str, where: Path | None = None) -> None:
+    """A summary of failure; `where` is the run directory that holds the logs."""
+    logs = str((where or directory) / "logs")
+    write_json(directory / "summary.json", {"status": "failed", "error": error, "logs": logs, "config_hash": key})
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Whole or not at all."""
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(content, indent=2) + "\n")
+    temporary.rename(path)
+
+
+def report(sweep: list[Point]) -> int:
+    """Say what came of the sweep and what to do next; the exit code."""
+    runs = {point.directory: point for point in sweep}
+    summaries = {d: read_summary(d) for d, point in runs.items() if status(d, config_hash(point.cfg)) != "finished"}
+    for directory, summary in summaries.items():
+        error, logs = summary.get("error", "never started"), summary.get("logs", directory)
+        print(f"failed: {directory.name}: {error} (see {logs})", file=sys.stderr)
+    if summaries:
+        return 1
+    studies = list(dict.fromkeys(point.cfg.study for point in sweep))
+    if all(re.fullmatch(r"rq\d+", study) for study in studies):
+        for study in studies:
+            print(f"{len(runs)} runs finished in {compose.OUTPUTS / study}")
+            print(f"next: python analysis/make_figures.py {study}")
+        return 0
+    for directory in runs:
+        print(f"finished: {directory} (config.yaml, metrics.jsonl, summary.json)")
+        if (directory / "wandb").is_dir():
+            print(f"W&B: {directory / 'wandb'}")
+    return 0
+
+
+def resumed(command: str) -> str:
+    """The command that goes on after an interruption; repeating `rerun=true` would start over."""
+    return re.sub(r" rerun=\w+", "", command)
