@@ -20,6 +20,7 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hydra.utils import get_method
 from omegaconf import DictConfig, OmegaConf
 
 from igrad.config import build, one_line, plain
@@ -78,8 +79,8 @@ def stop_forkserver() -> None:
         server._stop()
 
 
-def run_ranks(cfg: DictConfig, directory: str | Path, inputs: Inputs) -> None:
-    """Run igrad.train.main(directory, inputs) on cfg.num_processes ranks and wait for them.
+def run_ranks(cfg: DictConfig, directory: str | Path, inputs: Inputs, entry: str = "igrad.train.main") -> None:
+    """Run entry(directory, inputs) on cfg.num_processes ranks and wait for them.
 
     Writes config.yaml, and logs/: what ranks other than the first print, tracebacks, the agent's own log.
     Raises RankError once any rank has failed and all have ended, Interrupted after SIGINT, SIGTERM or SIGHUP.
@@ -110,7 +111,7 @@ def run_ranks(cfg: DictConfig, directory: str | Path, inputs: Inputs) -> None:
             shutdown_timeout=10,
         )
         try:
-            elastic_launch(config, rank_main)(str(directory), inputs, build(cfg.cluster).threads_per_process)
+            elastic_launch(config, rank_main)(entry, str(directory), inputs, build(cfg.cluster).threads_per_process)
         except ChildFailedError as error:
             raise RankError(cause(logs, error), directory) from error
         except SignalException as error:
@@ -122,19 +123,23 @@ def run_ranks(cfg: DictConfig, directory: str | Path, inputs: Inputs) -> None:
 @contextlib.contextmanager
 def logged(path: Path) -> Iterator[None]:
     """What torch's loggers say goes to a file, not to the terminal."""
-    logger = logging.getLogger("torch")
+    known = [logging.getLogger(name) for name in logging.root.manager.loggerDict if name.split(".")[0] == "torch"]
+    before = [(logger, logger.handlers, logger.propagate) for logger in known]
     handler = logging.FileHandler(path, delay=True)
-    handlers, propagate = logger.handlers, logger.propagate
-    logger.handlers, logger.propagate = [handler], False
+    for logger in known:
+        logger.handlers, logger.propagate = [], True
+    top = logging.getLogger("torch")
+    top.handlers, top.propagate = [handler], False
     try:
         yield
     finally:
-        logger.handlers, logger.propagate = handlers, propagate
+        for logger, handlers, propagate in before:
+            logger.handlers, logger.propagate = handlers, propagate
         handler.close()
 
 
-def rank_main(directory: str, inputs: Inputs, threads: int) -> None:
-    """A rank's life: as little as possible around igrad.train.main."""
+def rank_main(entry: str, directory: str, inputs: Inputs, threads: int) -> None:
+    """A rank's life: as little as possible around the entry point."""
     die_with_launcher()
     rank, logs = int(os.environ["RANK"]), Path(directory) / "logs"
     if rank > 0:
@@ -144,10 +149,7 @@ def rank_main(directory: str, inputs: Inputs, threads: int) -> None:
 
         threads = int(os.environ.setdefault("OMP_NUM_THREADS", str(threads)))
         torch.set_num_threads(threads)  # the variable is read when torch is loaded, and that was before the fork
-
-        from igrad import train
-
-        train.main(directory, inputs)
+        get_method(entry)(directory, inputs)
     except Exception as error:
         record(error, rank, logs)
         raise
