@@ -95,6 +95,7 @@ class Document(NamedTuple):
     text: str
     prompt: str = ""
     group: str | None = None  # documents of one group fall on the same side of the train/eval split
+    held_out: bool | None = None  # which side the source puts it on; None = the split is igrad's
 
 
 # ------------------------------------------------------------------------------------------ strategies
