@@ -7,14 +7,18 @@ tensors; `k` is the number of entries one view sends in one step, `N` the number
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
+
+if TYPE_CHECKING:
+    from igrad.residual.memory import Memory
 
 # ---------------------------------------------------------------------------------------------- values
 
@@ -100,7 +104,13 @@ class Document(NamedTuple):
 
 # ------------------------------------------------------------------------------------------ strategies
 
+Timed = Callable[[str], AbstractContextManager[None]]  # a timer of named phases
 Select = Callable[[Tensor, float], Tensor | None]  # a sparsifier bound to one view and step
+
+
+def untimed(phase: str) -> AbstractContextManager[None]:
+    """The timer that measures nothing."""
+    return nullcontext()
 
 
 class Sparsifier(Protocol):
@@ -116,29 +126,21 @@ class Sparsifier(Protocol):
 
 
 class Residual(Protocol):
-    """Memory of what was not sent yet, per view and rank; dtype promote_types(float32, gradient.dtype)."""
+    """Decides what a step's gradient adds to memory and what is offered from it, per view and rank."""
+
+    memory: Memory
+    conserves: str  # law 1 holds for "everything" (every gradient), what the sparsifier "selected", or "nothing"
 
     def offer(
         self, view: View, gradient: Tensor, select: Select, due: slice | None, share: float, release: bool
     ) -> Payload | None:
-        """Take one step's gradient into memory; return what the view sends now.
+        """Take one step's gradient into memory; return what the view sends now, None when deferred.
 
         `due` is the element range that may be sent, None when the view is deferred; `release` tells a
-        low-importance view that is due from one that is sent every step.
+        low-importance view that is due from one that is sent every step. The synchronizer subtracts what
+        really went from memory.
         """
         ...
-
-    def keep(self, payload: Payload, sent: Tensor) -> None:
-        """Subtract what really went ([k], at the payload's indices) from memory."""
-        ...
-
-    def pending(self, view: View) -> Tensor | None:
-        """The memory of one view, flat [numel], or None when nothing is held."""
-        ...
-
-    def state_dict(self) -> dict[str, Tensor]: ...
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None: ...
 
 
 class ImportanceScore(Protocol):
@@ -155,6 +157,8 @@ class ImportanceScore(Protocol):
 
 class ThresholdPolicy(Protocol):
     """Which scores are important."""
+
+    needs_scores: bool  # False: no profile is wanted
 
     def __call__(self, scores: np.ndarray) -> tuple[float, np.ndarray]:
         """float64 [num_components] -> (tau, bool [num_components]); important where score >= tau."""
@@ -187,26 +191,38 @@ class PackingStrategy(Protocol):
 
 
 class Handle(Protocol):
-    def wait(self) -> Exchanged: ...
+    """A collective under way."""
+
+    def wait(self) -> None: ...
+
+    def decode(self) -> Exchanged:
+        """After `wait`."""
+        ...
 
 
 class Collective(Protocol):
     """How a bucket becomes the cross-rank mean, wire format included."""
 
-    def start(self, bucket: list[Payload], group: ProcessGroup | None) -> Handle: ...
+    def start(self, bucket: list[Payload], group: ProcessGroup | None) -> Handle:
+        """Encode and send; every rank passes the same views and ranges in the same order."""
+        ...
 
 
 class Deferral(Protocol):
     """What happens to a parameter between its releases."""
 
-    def step(self, optimizer: torch.optim.Optimizer, parameters: dict[View, torch.nn.Parameter],
-             deferred: frozenset[str]) -> None:
+    def step(
+        self, optimizer: torch.optim.Optimizer, parameters: dict[View, torch.nn.Parameter], deferred: frozenset[str]
+    ) -> None:
         """The optimizer step of a training step in which these views were deferred."""
         ...
 
 
 class Synchronizer(Protocol):
     """The whole: local gradients in, cross-rank mean gradients out, in place."""
+
+    uses_importance: bool  # False: no profile is wanted
+    timed: Timed  # wraps the phases select, pack, exchange, unpack; the caller may set it
 
     def prepare(self, views: Iterable[View], important: frozenset[str], group: ProcessGroup | None) -> None: ...
 
@@ -216,6 +232,10 @@ class Synchronizer(Protocol):
 
     def flush(self, gradients: dict[View, Tensor], parameters: dict[View, Tensor]) -> SyncStats | None:
         """Send all that is held back, dense; None when nothing can be held back."""
+        ...
+
+    def pending(self, view: View) -> Tensor | None:
+        """What a view holds back on this rank, flat [numel]; None when nothing."""
         ...
 
     def state_dict(self) -> dict[str, Any]: ...

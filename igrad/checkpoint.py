@@ -1,0 +1,57 @@
+"""Everything a run needs to go on as if it had never stopped, one file per rank and step."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+import torch.distributed as dist
+
+if TYPE_CHECKING:
+    from igrad.train import Run
+
+
+def folders(directory: Path) -> list[Path]:
+    """Complete checkpoints of a run directory, oldest first."""
+    return sorted((directory / "checkpoints").glob("step-????????"))
+
+
+def save(run: Run, step: int) -> None:
+    """State after `step` optimizer steps; the older checkpoint goes when the new one is whole."""
+    older = folders(run.directory)
+    folder = run.directory / "checkpoints" / f"step-{step:08d}"
+    partial = folder.with_suffix(".partial")
+    partial.mkdir(parents=True, exist_ok=True)
+    state = {
+        "model": run.model.state_dict(),
+        "optimizer": run.optimizer.state_dict(),
+        "scheduler": run.scheduler.state_dict(),
+        "synchronizer": run.synchronizer.state_dict(),
+        "rng": torch.get_rng_state(),
+        "cuda_rng": torch.cuda.get_rng_state(run.device) if run.device.type == "cuda" else None,
+    }
+    torch.save(state, partial / f"rank-{run.rank:05d}.pt")
+    dist.barrier()
+    if run.rank == 0:
+        partial.rename(folder)
+        for old in older:
+            shutil.rmtree(old)
+    dist.barrier()
+
+
+def load(run: Run) -> int:
+    """Restore the newest checkpoint of the run directory; steps already done, 0 where there is none."""
+    complete = folders(run.directory)
+    if not complete:
+        return 0
+    state = torch.load(complete[-1] / f"rank-{run.rank:05d}.pt", map_location=run.device, weights_only=True)
+    run.model.load_state_dict(state["model"])
+    run.optimizer.load_state_dict(state["optimizer"])
+    run.scheduler.load_state_dict(state["scheduler"])
+    run.synchronizer.load_state_dict(state["synchronizer"])
+    torch.set_rng_state(state["rng"].cpu())
+    if state["cuda_rng"] is not None:
+        torch.cuda.set_rng_state(state["cuda_rng"].cpu(), run.device)
+    return int(complete[-1].name.removeprefix("step-"))

@@ -1,0 +1,44 @@
+"""Dense all-reduce: the bucket's full ranges, zero where nothing was selected."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from igrad.collective.wire import allreduce_bytes, split, value_dtype
+from igrad.interfaces import Exchanged, Payload
+
+
+@dataclass
+class DenseHandle:
+    bucket: list[Payload]
+    buffer: Tensor  # [sum of numel]
+    work: dist.Work
+    num_ranks: int
+
+    def wait(self) -> None:
+        self.work.wait()
+
+    def decode(self) -> Exchanged:
+        means = split(self.buffer.div_(self.num_ranks), self.bucket)
+        num_bytes = self.buffer.numel() * self.buffer.element_size()
+        return Exchanged(means, [p.values for p in self.bucket], allreduce_bytes(num_bytes, self.num_ranks))
+
+
+@dataclass(frozen=True)
+class Dense:
+    """Sum all-reduce, then division by N. Every element is charged, zeros included."""
+
+    def start(self, bucket: list[Payload], group: dist.ProcessGroup | None) -> DenseHandle:
+        numel = sum(payload.numel for payload in bucket)
+        buffer = torch.zeros(numel, dtype=value_dtype(bucket), device=bucket[0].values.device)
+        for payload, elements in zip(bucket, split(buffer, bucket), strict=True):
+            if payload.indices is None:
+                elements.copy_(payload.values)
+            else:
+                elements[payload.indices] = payload.values.to(buffer.dtype)
+        work = dist.all_reduce(buffer, group=group, async_op=True)
+        return DenseHandle(bucket, buffer, work, dist.get_world_size(group))

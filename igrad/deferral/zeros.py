@@ -1,0 +1,20 @@
+"""A deferred gradient is zero: moments decay, weight decay acts (the paper)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from igrad.interfaces import View
+
+
+@dataclass(frozen=True)
+class Zeros:
+    def step(
+        self,
+        optimizer: torch.optim.Optimizer,
+        parameters: dict[View, torch.nn.Parameter],
+        deferred: frozenset[str],
+    ) -> None:
+        optimizer.step()

@@ -1,0 +1,192 @@
+"""Timing, windows over whole release periods, and the files of a run directory."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from igrad.interfaces import Payload, SyncStats, View
+
+PHASES = ("compute", "select", "pack", "exchange", "unpack")
+
+COLUMNS = (
+    "step", "seconds", "train_loss", "val_loss", "val_ppl", "val_accuracy", "learning_rate", "tokens_per_s", "step_ms",
+    *(f"{phase}_ms" for phase in PHASES), "payload_bytes", "wire_bytes", "total_wire_bytes", "bucket_imbalance",
+    "bucket_cv", "num_released", "residual_norm", "num_dropped_steps",
+)  # fmt: skip
+
+# Means over whole release periods; the rest of COLUMNS are states or totals.
+RATES = ("tokens_per_s", "step_ms", *(f"{p}_ms" for p in PHASES), "payload_bytes", "wire_bytes", "bucket_imbalance",
+         "bucket_cv", "num_released")  # fmt: skip
+
+
+def whole_periods(steps: int, period: int) -> int:
+    """`steps` rounded up to a multiple of the release period."""
+    return math.ceil(steps / period) * period
+
+
+class Timer:
+    """Milliseconds per phase: `with timer("pack"): …`. On CUDA by events, so that nothing waits until `drain`."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.cuda = device.type == "cuda"
+        self.total_ms: defaultdict[str, float] = defaultdict(float)
+        self.events: list[tuple[str, torch.cuda.Event, torch.cuda.Event]] = []
+
+    @contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        if self.cuda:
+            first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            first.record()
+            yield
+            last.record()
+            self.events.append((phase, first, last))
+        else:
+            start = time.perf_counter()
+            yield
+            self.total_ms[phase] += (time.perf_counter() - start) * 1e3
+
+    def drain(self) -> dict[str, float]:
+        """Total per phase since the last call."""
+        if self.events:
+            torch.cuda.synchronize()
+        for phase, first, last in self.events:
+            self.total_ms[phase] += first.elapsed_time(last)
+        total = {phase: self.total_ms[phase] for phase in PHASES}
+        self.total_ms.clear()
+        self.events.clear()
+        return total
+
+
+@dataclass
+class Window:
+    """The steps since the last row; tensors stay on their device until the row is written."""
+
+    losses: list[Tensor] = field(default_factory=list)
+    stats: list[SyncStats] = field(default_factory=list)
+    started: float = field(default_factory=time.perf_counter)
+
+    def add(self, loss: Tensor, stats: SyncStats) -> None:
+        self.losses.append(loss)
+        self.stats.append(replace(stats, payloads=()))  # their tensors are not needed any more
+
+    def rates(self, seconds: float, phases_ms: dict[str, float], tokens_per_step: int) -> dict[str, float]:
+        """Means per step of a window that took `seconds`."""
+        n = len(self.stats)
+        counted = ("payload_bytes", "wire_bytes", "bucket_imbalance", "bucket_cv", "num_released")
+        return {
+            "tokens_per_s": tokens_per_step * n / seconds,
+            "step_ms": seconds * 1e3 / n,
+            **{f"{phase}_ms": total / n for phase, total in phases_ms.items()},
+            **{name: sum(getattr(stats, name) for stats in self.stats) / n for name in counted},
+        }
+
+
+class ComponentTrace:
+    """Per component and window: activity, entries sent, residual norm, staleness (components.parquet)."""
+
+    def __init__(self, views: list[View], path: Path, first: int = 0) -> None:
+        """`first`: optimizer steps already done by a run that goes on; its rows up to there are kept."""
+        self.component_of = {view.name: view.component for view in views if view.component is not None}
+        self.numel: defaultdict[str, int] = defaultdict(int)
+        for view in views:
+            if view.component is not None:
+                self.numel[view.component] += view.numel
+        self.last_sent = dict.fromkeys(self.numel, first - 1)
+        self.path = path
+        earlier = pd.read_parquet(path) if first and path.exists() else pd.DataFrame({"step": []})
+        self.rows: list[dict[str, Any]] = earlier[earlier["step"] <= first].to_dict("records")
+        self.clear()
+
+    def clear(self) -> None:
+        self.num_steps = 0
+        self.sent_entries = dict.fromkeys(self.numel, 0)
+        self.age_sum = dict.fromkeys(self.numel, 0)
+        self.age_max = dict.fromkeys(self.numel, 0)
+
+    def add(self, payloads: tuple[Payload, ...], step: int) -> None:
+        """Ages count steps since a component last sent: 0 in a step in which it sends."""
+        self.num_steps += 1
+        for payload in payloads:
+            component = self.component_of.get(payload.view)
+            if component is not None:
+                self.sent_entries[component] += payload.values.numel()
+                self.last_sent[component] = step
+        for component, last in self.last_sent.items():
+            age = step - last
+            self.age_sum[component] += age
+            self.age_max[component] = max(self.age_max[component], age)
+
+    def close(self, step: int, payloads: tuple[Payload, ...], residual_norms: dict[View, float]) -> None:
+        """End a window whose last step sent `payloads`; activity is ||payload||_2 / sqrt(numel) in that step."""
+        energy = dict.fromkeys(self.numel, 0.0)
+        held = dict.fromkeys(self.numel, 0.0)
+        for payload in payloads:
+            component = self.component_of.get(payload.view)
+            if component is not None:
+                energy[component] += payload.values.double().square().sum().item()
+        for view, norm in residual_norms.items():
+            if view.component is not None:
+                held[view.component] += norm**2
+        for component, numel in self.numel.items():
+            self.rows.append({
+                "step": step,
+                "component": component,
+                "activity": math.sqrt(energy[component] / numel),
+                "sent_entries": self.sent_entries[component],
+                "residual_norm": math.sqrt(held[component]),
+                "staleness_steps": self.age_sum[component] / max(1, self.num_steps),
+                "max_staleness_steps": self.age_max[component],
+            })  # fmt: skip
+        self.clear()
+
+    def write(self) -> None:
+        temporary = self.path.with_suffix(".tmp")
+        pd.DataFrame(self.rows).to_parquet(temporary)
+        temporary.rename(self.path)
+
+
+class MetricsFile:
+    """metrics.jsonl: one object per row, every column in each, on disk as soon as written."""
+
+    def __init__(self, path: Path, keep_until_step: int = -1) -> None:
+        """Rows after `keep_until_step` (of a run that is resumed) are cut off."""
+        kept = [row for row in read_rows(path) if row["step"] <= keep_until_step]
+        path.write_text("".join(json.dumps(row) + "\n" for row in kept))
+        self.path = path
+        self.rows = kept
+
+    def write(self, row: dict[str, Any]) -> dict[str, Any]:
+        unknown = set(row) - set(COLUMNS)
+        assert not unknown, f"columns without a name in metrics.COLUMNS: {unknown}"
+        full = {name: row.get(name) for name in COLUMNS}
+        with self.path.open("a") as file:
+            file.write(json.dumps(full) + "\n")
+        self.rows.append(full)
+        return full
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Rows of a metrics file; a last line that a killed run left half-written is passed over."""
+    if not path.exists():
+        return []
+    lines = path.read_text().splitlines(keepends=True)
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def means(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """Rates over whole release periods; the first window (caches, allocators warm up) is left out if it can be."""
+    timed = [row for row in rows if row["step_ms"] is not None]
+    timed = timed[1:] or timed
+    return {name: sum(row[name] for row in timed) / len(timed) for name in RATES} if timed else {}

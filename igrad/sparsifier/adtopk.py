@@ -1,0 +1,43 @@
+"""ADTopk: Top-k along a dimension, so that every row keeps at least one entry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from igrad.interfaces import View
+from igrad.sparsifier.topk import check_density, largest
+
+
+def largest_per_row(matrix: Tensor, k: int) -> Tensor:
+    """Flat indices int64 [rows * k] of the k entries of largest magnitude in each row of (rows, columns)."""
+    rows, columns = matrix.shape
+    chosen = matrix.abs().topk(k, dim=1, sorted=False).indices
+    return (chosen + torch.arange(0, rows * columns, columns, device=matrix.device).unsqueeze(1)).reshape(-1)
+
+
+@dataclass(frozen=True)
+class ADTopk:
+    """All-dimension Top-k (ADTopk, HPDC 2024): a (out, in) weight keeps max(1, int(in * density)) per output row.
+
+    The floor raises the achieved density of narrow tensors: (768, 64) at 1 % keeps 1.56 %. Vectors are sent whole.
+    """
+
+    density: float  # fraction kept per row, in (0, 1]; lower = less traffic, more left to the residual
+    interleaved: bool = False  # true: odd steps select over the whole tensor instead, the same number of entries
+
+    def __post_init__(self) -> None:
+        check_density(self.density)
+
+    def select(self, gradient: Tensor, view: View, step: int, share: float = 1.0) -> Tensor | None:
+        if gradient.dim() != 2:
+            return None
+        rows, columns = gradient.shape
+        per_row = min(columns, max(1, round(share * max(1, int(columns * self.density)))))
+        if per_row == columns:
+            return None
+        if self.interleaved and step % 2 == 1:
+            return largest(gradient, rows * per_row)
+        return largest_per_row(gradient, per_row)

@@ -1,0 +1,228 @@
+"""One rank's life: load, train, synchronise, evaluate, record."""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import time
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
+
+from igrad import checkpoint, profile
+from igrad.components import map_components
+from igrad.config import build
+from igrad.data import Inputs, batch, load_windows
+from igrad.interfaces import SyncStats, View
+from igrad.metrics import Timer, Window, whole_periods
+from igrad.model import load_model
+from igrad.record import Recorder
+
+
+def main(directory: str, inputs: Inputs) -> None:
+    """Run the job described by `directory`/config.yaml as one of the ranks of a torchrun job."""
+    started = time.time()
+    cfg = OmegaConf.load(Path(directory) / "config.yaml")
+    assert isinstance(cfg, DictConfig)
+    cluster = build(cfg.cluster)
+    torch.set_num_threads(cluster.threads_per_process)
+    device = cluster.torch_device(cfg.num_processes, int(os.environ["LOCAL_RANK"]))
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    dist.init_process_group(cluster.backend(cfg.num_processes), timeout=cluster.timeout)
+    try:
+        Run(cfg, Path(directory), inputs, device, started).train()
+        dist.barrier()  # no rank leaves while another still talks to it
+    finally:
+        dist.destroy_process_group()
+
+
+def learning_rate_factor(step: int, steps: int, warmup_fraction: float) -> float:
+    """Share of the peak learning rate at a 0-based step: linear warm-up to 1, then a cosine to 0.1."""
+    warmup = round(steps * warmup_fraction)
+    if step < warmup:
+        return (step + 1) / warmup
+    progress = min(1.0, (step - warmup) / max(1, steps - 1 - warmup))
+    return 0.1 + 0.45 * (1 + math.cos(math.pi * progress))
+
+
+class Run:
+    """All that a rank holds: data, model, optimizer, synchronizer."""
+
+    def __init__(self, cfg: DictConfig, directory: Path, inputs: Inputs, device: torch.device, started: float) -> None:
+        self.cfg, self.directory, self.inputs, self.device, self.started = cfg, directory, inputs, device, started
+        self.rank, self.num_ranks = dist.get_rank(), dist.get_world_size()
+        seed = (cfg.seed * 1_000_003 + self.rank) % 2**32  # dropout differs between ranks; data order has its own seed
+        random.seed(seed)
+        np.random.seed(seed)
+        torch.manual_seed(seed)
+        self.windows = load_windows(self.inputs.windows)
+        self.model = load_model(self.inputs.model).to(self.device)
+        self.components = map_components(self.model, cfg.model.get("patterns"), cfg.components.embeddings)
+        by_name = dict(self.model.named_parameters())
+        self.parameters = {view: by_name[view.parameter] for view in self.components.views}
+        self.trained = list({id(p): p for p in self.parameters.values()}.values())
+        self.optimizer = build(cfg.optimizer)(self.trained)
+        self.scheduler = torch.optim.lr_scheduler.LambdaLR(
+            self.optimizer, lambda step: learning_rate_factor(step, cfg.steps, cfg.warmup_fraction)
+        )
+        self.deferral = build(cfg.deferral)
+        self.timer = Timer(self.device)
+        self.tau, self.important = self.choose_important()
+        self.synchronizer = build(cfg.synchronizer)
+        self.synchronizer.timed = self.timer
+        self.synchronizer.prepare(self.components.views, self.important, None)
+        self.score = build(cfg.importance) if self.inputs.score_to else None
+
+    def choose_important(self) -> tuple[float, frozenset[str]]:
+        names = self.components.components
+        threshold = build(self.cfg.threshold)
+        if self.inputs.profile is None:
+            tau, important = threshold(np.zeros(len(names)))
+            return tau, frozenset(name for name, is_important in zip(names, important, strict=True) if is_important)
+        return profile.important_set(self.inputs.profile, threshold, self.components.numel)
+
+    # ------------------------------------------------------------------------------------------ training
+
+    def train(self) -> None:
+        cfg, period = self.cfg, self.cfg.release_period
+        log_every = whole_periods(cfg.log_every, period)
+        eval_every = whole_periods(cfg.eval_every, log_every)
+        first = checkpoint.load(self)
+        record = Recorder(self, first)
+        if first == 0:
+            record.write(step=0, **self.evaluate())
+        window = Window()
+        for step in range(first, cfg.steps):
+            with self.timer("compute"):
+                loss = self.backward(step)
+                gradients = self.gradients()
+            local = {v: g.clone() for v, g in gradients.items()} if self.profiles(step) else None
+            stats = self.synchronizer.synchronize(gradients, step)
+            if local is not None:
+                self.update_score(local, stats, step)
+            with self.timer("compute"):
+                self.apply(stats)
+            self.synchronizer.reconcile(self.values(), step)
+            window.add(loss, stats)
+            record.components.add(stats.payloads, step)
+            done = step + 1
+            if done % log_every == 0 or done == cfg.steps:
+                evaluates = done % eval_every == 0 and done < cfg.steps
+                record.close(window, stats, done, self.evaluate if evaluates else dict)
+                window = Window()
+            if cfg.checkpoint_every and done % cfg.checkpoint_every == 0 and done < cfg.steps:
+                checkpoint.save(self, done)
+        flushed = self.flush()
+        record.finish(flushed, self.evaluate())
+        if self.score is not None:
+            self.save_profile()
+        elif self.rank == 0:
+            self.model.save_pretrained(self.directory / "checkpoints" / "final")
+
+    def backward(self, step: int) -> Tensor:
+        """Mean loss over this rank's micro-batches (0-dim, on the device); their mean gradient is in .grad."""
+        cfg = self.cfg
+        input_ids, labels = self.windows["train"]
+        self.optimizer.zero_grad()
+        total = torch.zeros((), device=self.device)
+        for micro in range(cfg.micro_batches):
+            chosen = batch(
+                len(input_ids), cfg.seed, step, self.rank, self.num_ranks, cfg.batch_size, micro, cfg.micro_batches
+            )
+            with self.autocast():
+                loss = self.model(
+                    input_ids=self.to_device(input_ids[chosen]), labels=self.to_device(labels[chosen]), use_cache=False
+                ).loss
+            (loss / cfg.micro_batches).backward()
+            total += loss.detach() / cfg.micro_batches
+        return total
+
+    def gradients(self) -> dict[View, Tensor]:
+        """Every view's part of its gradient; a parameter that was not used in this step counts as zero."""
+        for parameter in self.trained:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        if self.cfg.clip == "local":
+            self.clip()
+        return {view: view.part(parameter.grad) for view, parameter in self.parameters.items()}
+
+    def apply(self, stats: SyncStats) -> None:
+        if self.cfg.clip == "global":
+            self.clip()
+        self.deferral.step(self.optimizer, self.parameters, stats.deferred)
+        self.scheduler.step()
+
+    def clip(self) -> None:
+        if self.cfg.max_grad_norm is not None:
+            torch.nn.utils.clip_grad_norm_(self.trained, self.cfg.max_grad_norm)
+
+    def flush(self) -> SyncStats | None:
+        """One more optimizer step with all that is held back, at the last learning rate."""
+        self.optimizer.zero_grad()
+        gradients = self.gradients()
+        stats = self.synchronizer.flush(gradients, self.values())
+        if stats is not None:
+            if self.cfg.clip == "global":
+                self.clip()
+            self.optimizer.step()
+        return stats
+
+    # ---------------------------------------------------------------------------------------- evaluation
+
+    @torch.no_grad()
+    def evaluate(self) -> dict[str, float]:
+        """Nats per token, their exponential, and next-token accuracy on the held-out windows; the same on all ranks."""
+        input_ids, labels = self.windows["eval"]
+        count = min(self.cfg.eval_windows, len(input_ids))
+        chosen = np.linspace(0, len(input_ids) - 1, count).round().astype(np.int64)[self.rank :: self.num_ranks]
+        totals = torch.zeros(3, dtype=torch.float64, device=self.device)  # nats, hits, tokens
+        self.model.eval()
+        for part in np.array_split(chosen, max(1, math.ceil(len(chosen) / self.cfg.batch_size))):
+            with self.autocast():
+                logits = self.model(input_ids=self.to_device(input_ids[part]), use_cache=False).logits[:, :-1]
+            targets = self.to_device(labels[part])[:, 1:]
+            counted = targets != -100
+            logits, targets = logits[counted].float(), targets[counted]
+            totals[0] += torch.nn.functional.cross_entropy(logits, targets, reduction="sum")
+            totals[1] += (logits.argmax(-1) == targets).sum()
+            totals[2] += targets.numel()
+        self.model.train()
+        dist.all_reduce(totals)
+        nats, hits, tokens = totals.tolist()
+        loss = nats / tokens
+        return {"val_loss": loss, "val_ppl": math.exp(min(loss, 700)), "val_accuracy": hits / tokens}
+
+    # ----------------------------------------------------------------------------------------- profiling
+
+    def profiles(self, step: int) -> bool:
+        first, last = self.cfg.profile_window
+        return self.score is not None and first <= step < last
+
+    def update_score(self, local: dict[View, Tensor], stats: SyncStats, step: int) -> None:
+        payloads = {payload.view: payload for payload in stats.payloads}
+        seen = {v: (v.part(self.parameters[v].data), g, payloads[v.name]) for v, g in local.items()}
+        self.score.update(seen, step)
+
+    def save_profile(self) -> None:
+        scores = self.score.compute()
+        if self.rank == 0:
+            profile.save(Path(self.inputs.score_to), scores, self.components.numel, profile.provenance(self.cfg))
+
+    # -------------------------------------------------------------------------------------------- pieces
+
+    def values(self) -> dict[View, Tensor]:
+        return {view: view.part(parameter.data) for view, parameter in self.parameters.items()}
+
+    def autocast(self) -> AbstractContextManager[None]:
+        """bf16 compute where asked for; parameters, gradients and optimizer state stay fp32."""
+        return torch.autocast(self.device.type, torch.bfloat16) if self.cfg.precision == "bf16" else nullcontext()
+
+    def to_device(self, windows: np.ndarray) -> Tensor:
+        return torch.from_numpy(windows.astype(np.int64)).to(self.device)

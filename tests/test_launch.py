@@ -1,0 +1,250 @@
+"""The launcher: processes live and die together, points are run once, mistakes and failures are one line each."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import hydra
+import pytest
+from omegaconf import OmegaConf
+
+from igrad import compose, launch, ranks
+from igrad.config import config_hash
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def signals():
+    """run_ranks and main put signal handlers in place; pytest wants its own back."""
+    known = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.getsignal(signum) for signum in known]
+    yield
+    for signum, handler in zip(known, before, strict=True):
+        signal.signal(signum, handler)
+
+
+# ------------------------------------------------------------------------------------------------ ranks
+
+
+@pytest.fixture(scope="module")
+def forkserver():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ranks, "PRELOAD", ["torch"])
+        ranks.start_forkserver()
+        yield
+        ranks.stop_forkserver()
+
+
+@pytest.fixture
+def cfg():
+    return OmegaConf.create({"num_processes": 2, "cluster": {"_target_": "igrad.cluster.local.Local"}})
+
+
+def test_ranks_get_torchruns_environment_and_their_own_port(forkserver, signals, cfg, tmp_path, capfd):
+    told = []
+    for repetition in ("a", "b"):
+        ranks.run_ranks(cfg, tmp_path / repetition, "inputs", "tests.entries.report")
+        told.append([json.loads((tmp_path / repetition / f"told{rank}.json").read_text()) for rank in (0, 1)])
+    for run in told:
+        assert [t["env"]["RANK"] for t in run] == ["0", "1"]
+        assert {t["env"]["WORLD_SIZE"] for t in run} == {"2"}
+        assert {t["sum"] for t in run} == {2.0}
+        assert {t["inputs"] for t in run} == {"inputs"}
+        assert {t["threads"] for t in run} == {1}
+    assert told[0][0]["env"]["MASTER_PORT"] != told[1][0]["env"]["MASTER_PORT"]
+    out, err = capfd.readouterr()
+    assert out == "rank 0 speaks\nrank 0 speaks\n"  # nothing of the agent's, nothing of the other rank
+    assert err == ""
+    assert "rank 1 speaks" in (tmp_path / "a" / "logs" / "rank1.log").read_text()
+    assert OmegaConf.load(tmp_path / "a" / "config.yaml") == cfg
+
+
+@pytest.mark.parametrize(
+    ("entry", "cause"),
+    [
+        ("one_raises", "rank 1: ValueError: window 7 is empty and a second line"),
+        ("one_is_killed", "rank 1 was killed by SIGKILL (out of memory?)"),
+        ("misspelt", "rank 0: "),
+    ],
+)
+def test_one_failing_rank_ends_all_at_once_with_its_cause(forkserver, signals, cfg, tmp_path, capfd, entry, cause):
+    start = time.monotonic()
+    with pytest.raises(ranks.RankError) as caught:
+        ranks.run_ranks(cfg, tmp_path, None, f"tests.entries.{entry}")
+    assert cause in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert time.monotonic() - start < 60
+    assert capfd.readouterr() == ("", "")
+    if entry == "one_raises":
+        assert "Traceback" in (tmp_path / "logs" / "rank1.log").read_text()
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_no_rank_outlives_the_launcher(tmp_path, signum):
+    launcher = subprocess.Popen(
+        [sys.executable, "-m", "tests.entries", str(tmp_path)], cwd=ROOT, stderr=subprocess.PIPE, text=True
+    )
+    files = [tmp_path / "pid0", tmp_path / "pid1"]
+    wait_until(lambda: all(file.exists() and file.read_text() for file in files))
+    pids = [int(file.read_text()) for file in files]
+    launcher.send_signal(signum)
+    _, err = launcher.communicate(timeout=60)
+    assert launcher.returncode == (-signum if signum == signal.SIGKILL else 128 + signum)
+    assert "Traceback" not in err
+    wait_until(lambda: not any(alive(pid) for pid in pids))
+
+
+def wait_until(condition, limit_s: float = 90) -> None:
+    end = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def alive(pid: int) -> bool:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, 0)
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rsplit(")")[-1].split()[0]
+    return False
+
+
+# ----------------------------------------------------------------------------------------------- sweeps
+
+
+@hydra.main(version_base="1.3", config_path=str(compose.CONF), config_name="config")
+def task(cfg):
+    launch.run_point(cfg)
+
+
+@pytest.fixture
+def run(monkeypatch, tmp_path, signals, capsys):
+    """run.py in this process with stand-ins for what lies beyond the launcher: (argv) -> code, out, err, steps run."""
+    started: list[int] = []
+
+    def run_ranks(cfg, directory, inputs):
+        started.append(cfg.steps)
+        if cfg.steps == 13:
+            raise ranks.RankError("rank 0: ValueError: unlucky", directory)
+        if cfg.steps == 14:
+            raise ranks.Interrupted(signal.SIGINT)
+        summary = {"status": "finished", "error": None, "config_hash": config_hash(cfg)}
+        (directory / "summary.json").write_text(json.dumps(summary))
+
+    from igrad import data, profile
+
+    monkeypatch.setattr(data, "prepare", lambda cfg: data.Inputs(model="model", windows="windows"))
+    monkeypatch.setattr(profile, "resolve", lambda cfg, inputs, run_ranks: None)
+    monkeypatch.setattr(launch, "run_ranks", run_ranks)
+    monkeypatch.setattr(launch, "start_forkserver", lambda: None)
+    monkeypatch.chdir(tmp_path)
+
+    def call(*argv: str):
+        started.clear()
+        monkeypatch.setattr(sys, "argv", ["run.py", *argv])
+        code = launch.main(task, list(argv))
+        return code, *capsys.readouterr(), list(started)
+
+    return call
+
+
+def test_a_sweep_runs_each_point_once(run):
+    code, out, err, started = run("steps=5,6", "study=rq9", "-m")
+    assert (code, err, started) == (0, "", [5, 6])
+    assert "next: python analysis/make_figures.py rq9" in out
+    code, out, _, started = run("steps=5,6,7", "study=rq9", "-m")
+    assert (code, started) == (0, [7])
+    assert out.count("already finished; rerun=true runs it again") == 2
+    _, _, _, started = run("steps=6", "study=rq9", "rerun=true")
+    assert started == [6]
+
+
+def test_manifest_names_all_points_and_the_command(run):
+    run("steps=5,6", "density=0.1", "study=mine", "-m")
+    [path] = Path("outputs/mine/sweeps").glob("*.json")
+    manifest = json.loads(path.read_text())
+    assert manifest["command"] == "python run.py steps=5,6 density=0.1 study=mine -m"
+    assert manifest["overrides"] == ["steps=5,6", "density=0.1", "study=mine"]
+    assert manifest["study"] == "mine"
+    for point in manifest["points"]:
+        assert (Path("outputs/mine") / point["name"] / "summary.json").exists()
+        assert point["name"].endswith(point["config_hash"])
+    assert len(manifest["points"]) == 2
+
+
+def test_a_failed_point_does_not_stop_the_sweep(run):
+    code, _, err, started = run("steps=13,6", "-m")
+    assert (code, started) == (1, [13, 6])
+    [line] = err.splitlines()
+    assert line.startswith("failed: steps=13-")
+    assert "rank 0: ValueError: unlucky" in line
+    code, _, _, started = run("steps=13,6", "-m")  # what failed is tried again, what finished is not
+    assert (code, started) == (1, [13])
+
+
+def test_an_interrupted_sweep_says_how_to_go_on(run):
+    code, _, err, started = run("steps=5,14,6", "rerun=true", "-m")
+    assert (code, started) == (130, [5, 14])
+    assert "finished runs are kept; go on with: python run.py steps=5,14,6 -m" in err
+    statuses = {p.parent.name[:7]: json.loads(p.read_text())["status"] for p in Path("outputs/runs").glob("*/summary.json")}
+    assert statuses == {"steps=5": "finished", "steps=1": "failed"}
+
+
+def test_a_point_that_is_killed_says_failed(run, monkeypatch):
+    monkeypatch.setattr(launch, "run_ranks", lambda *args: os._exit(9))
+    pid = os.fork()
+    if pid == 0:
+        run("steps=5")
+    os.waitpid(pid, 0)
+    [path] = Path("outputs/runs").glob("*/summary.json")
+    assert json.loads(path.read_text())["status"] == "failed"
+
+
+def test_one_bad_point_stops_the_sweep_before_the_first(run):
+    code, out, err, started = run("density=0.5,0", "-m")
+    assert (code, out, started) == (2, "", [])
+    assert err == "error: density must be in (0, 1], got 0.0\n"
+    assert not Path("outputs").exists()
+
+
+# --------------------------------------------------------------------------------------- the command line
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("relase_period=8", "unknown key 'relase_period'; did you mean 'release_period'?"),
+        ("density=abc", "density must be a number, got 'abc'"),
+        ("+rq=nope", "unknown option 'nope' of group 'rq'; options:"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(tmp_path, argument, message):
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "run.py"), argument], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    [line] = done.stderr.splitlines()
+    assert message in line
+    assert not list(tmp_path.iterdir())
+
+
+def test_help_fits_on_a_screen_and_names_every_knob(tmp_path):
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "run.py"), "--help"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    lines = done.stdout.splitlines()
+    assert len(lines) <= 45
+    assert max(map(len, lines)) <= 200
+    knobs = set(OmegaConf.load(ROOT / "conf" / "config.yaml")) - {"defaults", "hydra", "components"}
+    words = set(done.stdout.split())
+    assert knobs <= words
+    for group in [path.name for path in (ROOT / "conf").iterdir() if path.is_dir()]:
+        assert f"{group}:" in words

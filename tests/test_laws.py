@@ -1,0 +1,282 @@
+"""The laws that every strategy obeys, over everything under conf/ that claims them."""
+
+from __future__ import annotations
+
+import itertools
+import zlib
+
+import pytest
+import torch
+import torch.distributed as dist
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from igrad.interfaces import Item, Payload, View
+from igrad.synchronizer.importance import Importance
+from tests.ranks import on_ranks
+from tests.strategies import make, options
+
+RANKS = (1, 2, 3)
+# Examples run in processes of their own: shrinking one would take minutes, and a rerun must see the same ones.
+settings.register_profile(
+    "ranks", deadline=None, derandomize=True, database=None, phases=(Phase.explicit, Phase.generate)
+)
+VIEWS = (
+    View("0.q", "0.q", "0.q", (12, 8)),
+    View("0.k", "0.k", "0.k", (4, 8)),
+    View("0.k.bias", "0.k", "0.k.bias", (4,)),
+    View("1.fc1", "1.fc1", "1.fc1", (16, 12)),
+    View("1.fc2", "1.fc2", "1.fc2", (8, 16), part=torch.t),
+    View("norm", None, "norm", (8,)),
+    View("embed", None, "embed", (30, 8)),
+)
+IMPORTANT = frozenset({"0.q", "1.fc2"})
+
+
+def build(parts: dict[str, str], **knobs) -> Importance:
+    built = {group: make(group, option, **knobs) for group, option in parts.items()}
+    return Importance(**built, release_fraction=knobs.get("release_fraction"))
+
+
+def local_gradient(view: View, rank: int, step: int, dtype=torch.float64) -> torch.Tensor:
+    """A parameter-shaped gradient, different on every rank and step; view.part of it is not always contiguous."""
+    generator = torch.Generator().manual_seed(zlib.crc32(f"{view.name}/{rank}/{step}".encode()))
+    shape = tuple(reversed(view.shape)) if view.part is torch.t else view.shape
+    scale = 10.0 ** torch.randint(-3, 3, (), generator=generator)
+    return (torch.randn(shape, generator=generator, dtype=torch.float64) * scale).to(dtype)
+
+
+def parts_of(parameters: dict[View, torch.Tensor]) -> dict[View, torch.Tensor]:
+    return {view: view.part(tensor) for view, tensor in parameters.items()}
+
+
+# ------------------------------------------------------------------- 1. conservation, 2. replicas agree
+
+
+def run_steps(rank, parts, knobs, num_steps):
+    """Everything applied, put in, and left over on this rank, per view; fp64."""
+    synchronizer = build(parts, **knobs)
+    synchronizer.prepare(VIEWS, IMPORTANT)
+    conserves = synchronizer.residual.conserves
+    applied = {view: torch.zeros(view.shape, dtype=torch.float64) for view in VIEWS}
+    given_in = {view: torch.zeros(view.shape, dtype=torch.float64) for view in VIEWS}
+    each_step = []
+    for step in range(num_steps):
+        gradients = parts_of({view: local_gradient(view, rank, step) for view in VIEWS})
+        for view, gradient in gradients.items():
+            kept = gradient.clone().reshape(view.shape)
+            if conserves == "selected":
+                indices = synchronizer.sparsifier.select(kept, view, step)
+                if indices is not None:
+                    kept = torch.zeros(view.numel).double().index_put_((indices,), kept.reshape(-1)[indices])
+            given_in[view] += kept.reshape(view.shape)
+        synchronizer.synchronize(gradients, step)
+        each_step.append(torch.cat([gradient.reshape(-1) for gradient in gradients.values()]))
+        for view, gradient in gradients.items():
+            applied[view] += gradient.reshape(view.shape)
+    held = {view: synchronizer.pending(view) for view in VIEWS}
+    left = {
+        v: torch.zeros(v.shape, dtype=torch.float64) if r is None else r.view(v.shape).clone() for v, r in held.items()
+    }
+    gradients = parts_of({view: torch.randn_like(local_gradient(view, rank, 0)) for view in VIEWS})
+    flushed = synchronizer.flush(gradients, {})
+    final = {view: applied[view] + gradients[view].reshape(view.shape) for view in VIEWS} if flushed else applied
+    after = [synchronizer.pending(view) for view in VIEWS]
+    assert all(held is None or not held.any() for held in after), "a flush leaves nothing behind"
+    results = [
+        torch.cat([t.reshape(-1) for t in tensors.values()]).numpy() for tensors in (applied, given_in, left, final)
+    ]
+    return conserves, *results, torch.stack(each_step).numpy()
+
+
+def run_all(rank, examples):
+    return [run_steps(rank, *example) for example in examples]
+
+
+@pytest.mark.parametrize("sparsifier", options("sparsifier"))
+@pytest.mark.parametrize("num_ranks", RANKS)
+@settings(settings.get_profile("ranks"), max_examples=2)
+@given(st.data())
+def test_conservation_and_agreement(num_ranks, sparsifier, data):
+    """Sum applied = (1/N)(sum over ranks of what was put in - what is left); all of it after a flush."""
+    groups = ("residual", "release", "packing", "collective")
+    examples = []
+    for chosen in itertools.product(*(options(group) for group in groups)):
+        period = data.draw(st.integers(1, 4))
+        knobs = {
+            "density": data.draw(st.sampled_from([0.02, 0.3, 1.0])),
+            "release_period": period,
+            "release_fraction": data.draw(st.sampled_from([None, 1.0, 1 / (2 * period)])),
+            "num_buckets": data.draw(st.integers(1, 9)),
+        }
+        parts = {"sparsifier": sparsifier, **dict(zip(groups, chosen, strict=True))}
+        examples.append((parts, knobs, data.draw(st.integers(1, 6))))
+    for example, results in zip(examples, zip(*on_ranks(num_ranks, run_all, examples), strict=True), strict=True):
+        check_conservation(results, example)
+
+
+def check_conservation(results, example):
+    """`example` stands in the message of a failure."""
+    conserves, applied, _, _, final, steps = results[0]
+    for other in results[1:]:
+        assert (other[5] == steps).all(), f"gradients differ between ranks: {example}"
+    assert applied.any(), f"nothing was applied: {example}"
+    if conserves == "nothing":
+        return
+    put_in = sum(result[2] for result in results) / len(results)
+    left = sum(result[3] for result in results) / len(results)
+    scale = max(1.0, abs(put_in).max())
+    assert abs(applied - (put_in - left)).max() < 1e-9 * scale, f"applied is not what left memory: {example}"
+    assert abs(final - put_in).max() < 1e-9 * scale, f"a flush loses something: {example}"
+
+
+# ------------------------------------------------------------------- 4. collectives mean what they say
+
+
+def random_payloads(rank: int, seed: int, dtypes=(torch.float64,)) -> list[Payload]:
+    """Some whole, some sparse, one with a range of its own; sizes equal on all ranks, entries not."""
+    sizes = torch.Generator().manual_seed(seed)
+    mine = torch.Generator().manual_seed(seed * 1009 + rank)
+    payloads = []
+    for i in range(int(torch.randint(1, 8, (), generator=sizes))):
+        numel = int(torch.randint(1, 50, (), generator=sizes))
+        k = int(torch.randint(1, numel + 1, (), generator=sizes))
+        start = int(torch.randint(0, 5, (), generator=sizes))
+        whole = int(torch.randint(0, 3, (), generator=sizes)) == 0
+        indices = None if whole else torch.randperm(numel, generator=mine)[:k]
+        values = torch.randn(numel if whole else k, generator=mine, dtype=torch.float64).to(dtypes[i % len(dtypes)])
+        payloads.append(Payload(f"view{i}", start, numel, values, indices))
+    return payloads
+
+
+def exchange(rank, collective_option, seed, num_buckets, packing_option):
+    payloads = random_payloads(rank, seed)
+    items = [Item(p.view, p.start, p.numel, p.bytes, 0.0) for p in payloads]
+    buckets = [b for b in make("packing", packing_option, num_buckets=num_buckets).pack(items) if b]
+    handles = [make("collective", collective_option).start([payloads[i] for i in bucket], None) for bucket in buckets]
+    means: dict[int, torch.Tensor] = {}
+    sent: dict[int, torch.Tensor] = {}
+    for bucket, handle in zip(buckets, handles, strict=True):
+        handle.wait()
+        exchanged = handle.decode()
+        assert exchanged.wire_bytes > 0 or dist.get_world_size() == 1
+        means.update(zip(bucket, exchanged.means, strict=True))
+        sent.update(zip(bucket, exchanged.sent, strict=True))
+    scattered = []
+    for i, payload in enumerate(payloads):
+        whole = torch.zeros(payload.numel, dtype=torch.float64)
+        whole[slice(None) if payload.indices is None else payload.indices] = sent[i]
+        scattered.append(whole)
+    in_order = [means[i] for i in range(len(payloads))]
+    assert all(mean.shape == (payload.numel,) for mean, payload in zip(in_order, payloads, strict=True))
+    return torch.cat(in_order).numpy(), torch.cat(scattered).numpy()
+
+
+@pytest.mark.parametrize("collective", options("collective"))
+@pytest.mark.parametrize("num_ranks", RANKS)
+@settings(settings.get_profile("ranks"), max_examples=5)
+@given(seed=st.integers(0, 10**6), num_buckets=st.integers(1, 5))
+def test_a_collective_returns_the_mean_of_what_it_says_was_sent(num_ranks, collective, seed, num_buckets):
+    results = on_ranks(num_ranks, exchange, collective, seed, num_buckets, "greedy")
+    expected = sum(sent for _, sent in results) / num_ranks
+    for mean, _ in results:
+        assert abs(mean - expected).max() < 1e-12
+        assert (mean == results[0][0]).all()
+
+
+@pytest.mark.parametrize("packing", options("packing"))
+@pytest.mark.parametrize("num_ranks", (2, 3))
+def test_packing_never_changes_the_result(num_ranks, packing):
+    """Bit for bit where ranks are summed in rank order (allgather) and for any sum of two."""
+    for seed in range(4):
+        one = on_ranks(num_ranks, exchange, "allgather", seed, 1, packing)
+        many = on_ranks(num_ranks, exchange, "allgather", seed, 4, packing)
+        ring = on_ranks(num_ranks, exchange, "dense", seed, 3, packing)
+        assert (one[0][0] == many[0][0]).all()
+        if num_ranks == 2:
+            assert (one[0][0] == ring[0][0]).all()
+        assert abs(one[0][0] - ring[0][0]).max() < 1e-12
+
+
+@settings(deadline=None)
+@given(costs=st.lists(st.integers(1, 1000), max_size=20), num_buckets=st.integers(1, 6))
+def test_every_packing_is_a_partition_whatever_the_order(costs, num_buckets):
+    items = [Item(f"v{i}", 0, cost, float(cost), 0.0) for i, cost in enumerate(costs)]
+    for option in options("packing"):
+        packing = make("packing", option, num_buckets=num_buckets)
+        buckets = packing.pack(items)
+        assert sorted(i for bucket in buckets for i in bucket) == list(range(len(items)))
+        assert buckets == packing.pack(items)
+
+
+# --------------------------------------------------------------------------------------- 5. liveness
+
+
+@pytest.mark.parametrize("release", options("release"))
+@pytest.mark.parametrize("period", (1, 2, 3, 4, 8, 16))
+def test_every_low_component_is_due_once_per_period(release, period):
+    schedule = make("release", release, release_period=period)
+    schedule.prepare({view.component: view.numel for view in VIEWS if view.component})
+    assert schedule.period == period
+    for view in VIEWS:
+        due = [step for step in range(10 * period) if schedule.due(view, step) is not None]
+        assert len(due) == 10
+        assert all(later - earlier == period for earlier, later in itertools.pairwise(due))
+
+
+# ----------------------------------------------------------------------------------- 8. the same order
+
+
+def disagree_on_layout(rank):
+    synchronizer = build({"sparsifier": "topk", "residual": "full", "release": "periodic", "packing": "greedy",
+                          "collective": "allgather"})  # fmt: skip
+    with pytest.raises(ValueError, match=r"layouts differ: rank 0 has '0\.q.*every step', rank 1 has '0\.q.*low'"):
+        synchronizer.prepare(VIEWS, IMPORTANT if rank == 0 else frozenset({"1.fc2"}))
+
+
+def disagree_on_plan(rank):
+    synchronizer = build({"sparsifier": "topk", "residual": "full", "release": "periodic", "packing": "greedy",
+                          "collective": "allgather"})  # fmt: skip
+    synchronizer.prepare(VIEWS, IMPORTANT)
+    with pytest.raises(ValueError, match=r"plans differ: rank 0 has 'step 2: .*', rank 1 has 'step 3: .*1\.fc1"):
+        synchronizer.synchronize(parts_of({view: local_gradient(view, rank, 0) for view in VIEWS}), 2 + rank)
+
+
+def test_a_plan_that_differs_between_ranks_is_an_error_naming_both():
+    on_ranks(2, disagree_on_layout)
+    on_ranks(2, disagree_on_plan)
+
+
+# ---------------------------------------------------------------------------------------- odd inputs
+
+
+def mixed_inputs(rank, parts):
+    """bf16 and fp32 views in one bucket, a strided one among them; one step with an overflow on one rank."""
+    synchronizer = build(parts, density=0.3, release_period=2, num_buckets=1)
+    synchronizer.prepare(VIEWS, IMPORTANT)
+    dtypes = {view: torch.bfloat16 if i % 2 else torch.float32 for i, view in enumerate(VIEWS)}
+    outcomes = []
+    for step in range(4):
+        gradients = parts_of({view: local_gradient(view, rank, step, dtypes[view]) for view in VIEWS})
+        if step == 1 and rank == 0:
+            gradients[VIEWS[3]][0, 0] = float("inf")  # deferred or not, it must not get into memory
+        stats = synchronizer.synchronize(gradients, step)
+        assert bool(stats.dropped) == (step == 1)
+        assert all(gradient.dtype == dtypes[view] for view, gradient in gradients.items())
+        outcomes.append(torch.cat([gradient.double().reshape(-1) for gradient in gradients.values()]))
+    assert torch.stack(outcomes).isfinite().all()
+    for view in VIEWS:
+        held = synchronizer.pending(view)
+        assert held is None or (held.dtype == torch.float32 and held.isfinite().all())
+    return torch.stack(outcomes).numpy()
+
+
+@pytest.mark.parametrize("collective", options("collective"))
+@pytest.mark.parametrize("residual", options("residual"))
+def test_mixed_types_strides_and_overflow(residual, collective):
+    parts = {"sparsifier": "topk", "residual": residual, "release": "periodic", "packing": "greedy",
+             "collective": collective}  # fmt: skip
+    first, second = on_ranks(2, mixed_inputs, parts)
+    assert (first == second).all()
+    if residual == "none":
+        assert not first[1].any(), "a dropped step counts as zero"
