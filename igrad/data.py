@@ -35,7 +35,8 @@ class Inputs:
 
     model: str  # transformers folder
     windows: str  # folder for load_windows
-    profile: str | None = None  # importance profile
+    profile: str | None = None  # importance profile to read
+    score_to: str | None = None  # importance profile to write: this is a profiling run
 
 
 class Tokens(NamedTuple):
@@ -154,14 +155,19 @@ def chunks(documents: Iterable[Document], length: int) -> Iterator[list[Document
 def split(tokens: Tokens, sequence_length: int) -> tuple[list[int], list[int]]:
     """Positions of the train and the eval documents; equal documents and groups stay on one side.
 
-    Where the source says what is held out, that is the eval side, and equal documents leave the train side.
+    Where the source says what is held out, that is the eval side, and its like leave the train side.
     Otherwise clusters go to eval in the order of a hash until 5 % of the tokens, and one window, are there; never one
     that would make eval more than half of the text.
     """
     if any(held is not None for held in tokens.held_out):
         eval_documents = [number for number, held in enumerate(tokens.held_out) if held]
-        seen = {tokens.keys[number] for number in eval_documents}
-        train = [n for n, held in enumerate(tokens.held_out) if not held and tokens.keys[n] not in seen]
+        keys = {tokens.keys[number] for number in eval_documents}
+        groups = {tokens.groups[number] for number in eval_documents} - {None}
+        train = [
+            number
+            for number, held in enumerate(tokens.held_out)
+            if not held and tokens.keys[number] not in keys and tokens.groups[number] not in groups
+        ]
         return train, eval_documents
     clusters = sorted(cluster(tokens.keys, tokens.groups), key=lambda documents: min(tokens.keys[n] for n in documents))
     wanted = max(EVAL_SHARE * len(tokens.ids), sequence_length)
