@@ -275,7 +275,9 @@ class Mapper:
         elif isinstance(attention and attention.module, nn.MultiheadAttention) and bare(words[-1]) == "in_proj":
             self.split(block, attention, name, parameter, "qkv", words[-1:])
         else:
-            self.keep(name, parameter, None, reason(words, chain, attention), explained=is_explained(words, chain))
+            why = known_reason(words, chain)
+            place = "attention" if attention else "the feed-forward part"
+            self.keep(name, parameter, None, why or f"a name that is not known in {place}", explained=why is not None)
 
     def split(self, block: Block, attention: Attention, name: str, parameter: nn.Parameter, kind: str,
               words: list[str]) -> None:  # fmt: skip
@@ -362,11 +364,8 @@ def as_vector(tensor: Tensor) -> Tensor:
 # ------------------------------------------------------------------------------------------------- words
 
 
-def is_explained(words: list[str], chain: list[nn.Module]) -> bool:
-    return known_reason(words, chain) is not None
-
-
 def known_reason(words: list[str], chain: list[nn.Module]) -> str | None:
+    """Why a parameter of a block rightly belongs to no component; None if there is no such reason."""
     if any(word in ROUTERS and hasattr(module, "experts") for word, module in zip(words, chain, strict=False)):
         return "a router of experts"
     if not LATENT.isdisjoint(words):
@@ -376,11 +375,6 @@ def known_reason(words: list[str], chain: list[nn.Module]) -> str | None:
     if any(isinstance(child, (nn.Conv1d, nn.Conv2d)) for module in chain[1:] for child in (module, *module.children())):
         return "a convolutional or recurrent mixer, which has no q, k or v"
     return None
-
-
-def reason(words: list[str], chain: list[nn.Module], attention: Attention | None) -> str:
-    place = "attention" if attention else "the feed-forward part"
-    return known_reason(words, chain) or f"a name that is not known in {place}"
 
 
 def collapse(names: list[str]) -> list[str]:
