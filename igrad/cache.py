@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 
 def cache() -> Path:
@@ -26,7 +27,7 @@ def made_once(path: Path, make: Callable[[Path], None], valid: Callable[[Path], 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(path.with_name(f".{path.name}.lock"))
-        lock.acquire()
+        acquire(lock, path)
     except OSError as error:
         raise ValueError(
             f"cannot write to the cache folder {path.parent} ({error.strerror}); set IGRAD_CACHE to one that can be"
@@ -44,6 +45,15 @@ def made_once(path: Path, make: Callable[[Path], None], valid: Callable[[Path], 
     finally:
         lock.release()
     return path
+
+
+def acquire(lock: FileLock, path: Path) -> None:
+    """Take the lock; say so when that means waiting."""
+    try:
+        lock.acquire(timeout=1)
+    except Timeout:
+        print(f"waiting for another process that is making {path}", file=sys.stderr)
+        lock.acquire()
 
 
 def remove(path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from igrad.interfaces import Document
 from igrad.workload.hub import Hub
 
-ROWS = [{"title": f"Title, {n}", "body": f"Line one of {n}.\n\"Line\" two, ünïcode."} for n in range(5)]
+ROWS = [{"title": f"Title, {n}", "body": f'Line one of {n}.\n"Line" two, ünïcode.'} for n in range(5)]
 
 
 def write(path, rows=ROWS):

@@ -1,11 +1,13 @@
 """The packaged workloads hold what their sources hold."""
 
 from itertools import islice
+from xml.etree import ElementTree
 
 import pytest
 
 from igrad.workload.instruct import Instruct
-from igrad.workload.pubmed import PubMed, abstract
+from igrad.workload.pubmed import PubMed, abstracts
+from igrad.workload.pubmed import plain as abstract_text
 from igrad.workload.tldr import Tldr, plain
 from igrad.workload.wiki import Wiki
 
@@ -25,14 +27,30 @@ def test_fingerprints_differ():
     assert len({workload.fingerprint() for workload in PACKAGED}) == len(PACKAGED)
 
 
-def test_abstracts_are_joined_and_copyrighted_ones_left_out():
-    from xml.etree.ElementTree import fromstring
+ARTICLES = """<PubmedArticleSet>
+<PubmedArticle>
+  <Abstract>
+    <AbstractText Label="A">First <i>in</i> vivo, p &lt; 1.</AbstractText>
+    <AbstractText>Second.</AbstractText>
+  </Abstract>
+  <OtherAbstract>
+    <AbstractText>Elsewhere.</AbstractText>
+  </OtherAbstract>
+</PubmedArticle>
+<PubmedArticle>
+  <Abstract>
+    <AbstractText>Not ours.</AbstractText>
+    <CopyrightInformation>Theirs.</CopyrightInformation>
+  </Abstract>
+</PubmedArticle>
+<PubmedArticle/>
+</PubmedArticleSet>
+"""
 
-    article = "<PubmedArticle><Abstract>{}</Abstract></PubmedArticle>"
-    sections = "<AbstractText>First <i>in</i> vivo.</AbstractText><AbstractText>Second.</AbstractText>"
-    assert abstract(fromstring(article.format(sections))) == "First in vivo. Second."
-    assert abstract(fromstring(article.format(sections + "<CopyrightInformation>x</CopyrightInformation>"))) == ""
-    assert abstract(fromstring("<PubmedArticle/>")) == ""
+
+def test_abstracts_are_joined_and_copyrighted_ones_left_out():
+    texts = [abstract_text(ElementTree.fromstring(block)) for block in abstracts(ARTICLES.splitlines(keepends=True))]
+    assert texts == ["First in vivo, p < 1. Second.", ""]
 
 
 @pytest.mark.parametrize(
