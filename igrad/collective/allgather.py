@@ -11,6 +11,9 @@ from torch import Tensor
 from igrad.collective.wire import split, value_dtype
 from igrad.interfaces import Exchanged, Payload
 
+# torch 2.13 renamed it; the old name warns.
+gather = dist.all_gather_single if hasattr(dist, "all_gather_single") else dist.all_gather_into_tensor
+
 
 @dataclass
 class GatherHandle:
@@ -72,5 +75,5 @@ class AllGather:
         )  # whole multiples of a value
         num_ranks = dist.get_world_size(group)
         received = torch.empty(num_ranks * buffer.numel(), dtype=torch.uint8, device=buffer.device)
-        work = dist.all_gather_into_tensor(received, buffer, group=group, async_op=True)
+        work = gather(received, buffer, group=group, async_op=True)
         return GatherHandle(bucket, values, received.view(num_ranks, -1), work)
