@@ -18,7 +18,7 @@ def folders(directory: Path) -> list[Path]:
     return sorted((directory / "checkpoints").glob("step-????????"))
 
 
-def save(run: Run, step: int) -> None:
+def save(run: Run, step: int, totals: dict[str, float]) -> None:
     """State after `step` optimizer steps; the older checkpoint goes when the new one is whole."""
     older = folders(run.directory)
     folder = run.directory / "checkpoints" / f"step-{step:08d}"
@@ -29,6 +29,7 @@ def save(run: Run, step: int) -> None:
         "optimizer": run.optimizer.state_dict(),
         "scheduler": run.scheduler.state_dict(),
         "synchronizer": run.synchronizer.state_dict(),
+        "totals": totals,
         "rng": torch.get_rng_state(),
         "cuda_rng": torch.cuda.get_rng_state(run.device) if run.device.type == "cuda" else None,
     }
@@ -41,11 +42,11 @@ def save(run: Run, step: int) -> None:
     dist.barrier()
 
 
-def load(run: Run) -> int:
-    """Restore the newest checkpoint of the run directory; steps already done, 0 where there is none."""
+def load(run: Run) -> tuple[int, dict[str, float]]:
+    """Restore the newest checkpoint of the run directory; (steps already done, totals so far), (0, {}) without one."""
     complete = folders(run.directory)
     if not complete:
-        return 0
+        return 0, {}
     state = torch.load(complete[-1] / f"rank-{run.rank:05d}.pt", map_location=run.device, weights_only=True)
     run.model.load_state_dict(state["model"])
     run.optimizer.load_state_dict(state["optimizer"])
@@ -54,4 +55,4 @@ def load(run: Run) -> int:
     torch.set_rng_state(state["rng"].cpu())
     if state["cuda_rng"] is not None:
         torch.cuda.set_rng_state(state["cuda_rng"].cpu(), run.device)
-    return int(complete[-1].name.removeprefix("step-"))
+    return int(complete[-1].name.removeprefix("step-")), state["totals"]

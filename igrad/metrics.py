@@ -96,8 +96,8 @@ class Window:
 class ComponentTrace:
     """Per component and window: activity, entries sent, residual norm, staleness (components.parquet)."""
 
-    def __init__(self, views: list[View], path: Path, first: int = 0) -> None:
-        """`first`: optimizer steps already done by a run that goes on; its rows up to there are kept."""
+    def __init__(self, views: list[View], path: Path | None, first: int = 0) -> None:
+        """`path`: None = written nowhere. `first`: steps already done by a run that goes on; its rows are kept."""
         self.component_of = {view.name: view.component for view in views if view.component is not None}
         self.numel: defaultdict[str, int] = defaultdict(int)
         for view in views:
@@ -105,7 +105,7 @@ class ComponentTrace:
                 self.numel[view.component] += view.numel
         self.last_sent = dict.fromkeys(self.numel, first - 1)
         self.path = path
-        earlier = pd.read_parquet(path) if first and path.exists() else pd.DataFrame({"step": []})
+        earlier = pd.read_parquet(path) if path and first and path.exists() else pd.DataFrame({"step": []})
         self.rows: list[dict[str, Any]] = earlier[earlier["step"] <= first].to_dict("records")
         self.clear()
 
@@ -152,6 +152,8 @@ class ComponentTrace:
         self.clear()
 
     def write(self) -> None:
+        if self.path is None:
+            return
         temporary = self.path.with_suffix(".tmp")
         pd.DataFrame(self.rows).to_parquet(temporary)
         temporary.rename(self.path)

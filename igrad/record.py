@@ -27,21 +27,20 @@ if TYPE_CHECKING:
 class Recorder:
     """Called by every rank alike (it averages over them); rank 0 writes and shows."""
 
-    def __init__(self, run: Run, first: int) -> None:
-        """`first`: optimizer steps already done by a run that goes on."""
+    def __init__(self, run: Run, first: int = 0, totals: dict[str, float] | None = None) -> None:
+        """`first`: optimizer steps already done by a run that goes on, with its totals up to there."""
         cfg = run.cfg
         self.run, self.leads = run, run.rank == 0
         self.tokens_per_step = cfg.batch_size * cfg.micro_batches * cfg.sequence_length * run.num_ranks
-        self.components = ComponentTrace(run.components.views, run.directory / "components.parquet", first)
-        self.seconds, self.wire_bytes, self.payload_bytes, self.num_dropped = 0.0, 0, 0, 0
+        none_yet = {"seconds": 0.0, "wire_bytes": 0, "payload_bytes": 0, "num_dropped_steps": 0, "tokens": 0}
+        self.totals = dict(totals or none_yet)
         self.startup_s = time.time() - run.started
         self.achieved_density = 0.0
+        path = run.directory / "components.parquet" if self.leads else None
+        self.components = ComponentTrace(run.components.views, path, first)
         if not self.leads:
             return
-        self.file = MetricsFile(run.directory / "metrics.jsonl", keep_until_step=first if first else -1)
-        if self.file.rows:
-            last = self.file.rows[-1]
-            self.seconds, self.wire_bytes = last["seconds"], last["total_wire_bytes"]
+        self.file = MetricsFile(run.directory / "metrics.jsonl", keep_until_step=first or -1)
         self.tracker = build(cfg.tracking)
         self.tracker.start(plain(cfg), run.directory)
         self.bar = tqdm(total=cfg.steps, initial=first, unit="step", desc=run.directory.name[:40], dynamic_ncols=True,
@@ -51,7 +50,7 @@ class Recorder:
         """One row of metrics.jsonl, the tracker and the terminal."""
         if not self.leads:
             return
-        row = self.file.write({"seconds": self.seconds, "total_wire_bytes": self.wire_bytes, **row})
+        row = self.file.write({"seconds": self.totals["seconds"], "total_wire_bytes": self.totals["wire_bytes"], **row})
         self.tracker.log({name: value for name, value in row.items() if value is not None})
         shown = {
             "loss": row["train_loss"] and f"{row['train_loss']:.3f}",
@@ -70,12 +69,13 @@ class Recorder:
         """End a window whose last step was `stats`; `evaluate` runs off the clock."""
         phases_ms = self.run.timer.drain()
         seconds = time.perf_counter() - window.started
-        self.seconds += seconds
         whole = len(window.stats) % self.run.cfg.release_period == 0
         rates = window.rates(seconds, phases_ms, self.tokens_per_step) if whole else {}
-        self.wire_bytes += sum(s.wire_bytes for s in window.stats)
-        self.payload_bytes += sum(s.payload_bytes for s in window.stats)
-        self.num_dropped += sum(int(s.dropped) for s in window.stats if s.dropped is not None)
+        self.totals["seconds"] += seconds
+        self.totals["tokens"] += self.tokens_per_step * len(window.stats)
+        self.totals["wire_bytes"] += sum(s.wire_bytes for s in window.stats)
+        self.totals["payload_bytes"] += sum(s.payload_bytes for s in window.stats)
+        self.totals["num_dropped_steps"] += sum(int(s.dropped) for s in window.stats if s.dropped is not None)
         if not stats.deferred:
             entries = sum(payload.values.numel() for payload in stats.payloads)
             self.achieved_density = entries / sum(view.numel for view in self.run.parameters)
@@ -84,20 +84,23 @@ class Recorder:
         pending = {view: self.run.synchronizer.pending(view) for view in self.run.parameters}
         norms = {view: float(held.norm()) for view, held in pending.items() if held is not None}
         self.components.close(step, stats.payloads, norms)
+        evaluation = evaluate()
+        if evaluation:
+            self.components.write()
         self.write(
             step=step,
             train_loss=loss.item() / self.run.num_ranks,
             learning_rate=self.run.optimizer.param_groups[0]["lr"],
             residual_norm=sum(norm**2 for norm in norms.values()) ** 0.5,
-            num_dropped_steps=self.num_dropped,
+            num_dropped_steps=self.totals["num_dropped_steps"],
             **rates,
-            **evaluate(),
+            **evaluation,
         )
 
     def finish(self, flushed: SyncStats | None, evaluation: dict[str, float]) -> None:
         """The last row, after the flush, and the summary."""
-        flush_wire_bytes = flushed.wire_bytes if flushed else 0
-        self.wire_bytes += flush_wire_bytes
+        totals = {**self.totals, "flush_wire_bytes": flushed.wire_bytes if flushed else 0}
+        self.totals["wire_bytes"] += totals["flush_wire_bytes"]
         self.write(step=self.run.cfg.steps + (flushed is not None), **evaluation)
         if not self.leads:
             return
@@ -116,14 +119,7 @@ class Recorder:
             "error": None,
             **{when: {name: row[name] for name in quality} for when, row in pick.items()},
             "means": means(rows),
-            "totals": {
-                "wire_bytes": self.wire_bytes - flush_wire_bytes,
-                "flush_wire_bytes": flush_wire_bytes,
-                "payload_bytes": self.payload_bytes,
-                "seconds": self.seconds,
-                "tokens": self.tokens_per_step * cfg.steps,
-                "num_dropped_steps": self.num_dropped,
-            },
+            "totals": totals,
             "tau": self.run.tau,
             "important": [name for name in self.run.components.components if name in self.run.important],
             "low": [name for name in self.run.components.components if name not in self.run.important],

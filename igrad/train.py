@@ -94,8 +94,8 @@ class Run:
         cfg, period = self.cfg, self.cfg.release_period
         log_every = whole_periods(cfg.log_every, period)
         eval_every = whole_periods(cfg.eval_every, log_every)
-        first = checkpoint.load(self)
-        record = Recorder(self, first)
+        first, totals = checkpoint.load(self)
+        record = Recorder(self, first, totals)
         if first == 0:
             record.write(step=0, **self.evaluate())
         window = Window()
@@ -118,7 +118,8 @@ class Run:
                 record.close(window, stats, done, self.evaluate if evaluates else dict)
                 window = Window()
             if cfg.checkpoint_every and done % cfg.checkpoint_every == 0 and done < cfg.steps:
-                checkpoint.save(self, done)
+                record.components.write()
+                checkpoint.save(self, done, record.totals)
         flushed = self.flush()
         record.finish(flushed, self.evaluate())
         if self.score is not None:

@@ -1,0 +1,262 @@
+"""Whole runs on forked ranks: equal to DDP, replicas equal, resumable, and honest in what they record."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from igrad import profile
+from igrad.data import batch, load_windows
+from igrad.metrics import COLUMNS, RATES, read_rows
+from igrad.model import load_model
+from igrad.train import Run, learning_rate_factor
+from tests import tiny
+from tests.ranks import on_ranks
+
+ALL_OFF = ("sparsifier=none", "threshold=all", "collective=dense")
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    return tiny.inputs(tmp_path_factory.mktemp("tiny"))
+
+
+def flat(model) -> np.ndarray:
+    return torch.cat([p.detach().reshape(-1) for p in model.parameters()]).numpy()
+
+
+def trained(rank, cfg, directory, inputs, change=None):
+    """Parameters after a run; `change(run)` may interfere before it starts."""
+    directory.mkdir(parents=True, exist_ok=True)
+    run = Run(cfg, directory, inputs, torch.device("cpu"), time.time())
+    if change is not None:
+        change(run)
+    run.train()
+    return flat(run.model)
+
+
+# ----------------------------------------------------------------------------------- 3. degenerates to DDP
+
+
+def with_ddp(rank, cfg, inputs):
+    """The same training, written by hand around torch's own DistributedDataParallel."""
+    model = load_model(inputs.model)
+    model.train()
+    ddp = DistributedDataParallel(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=cfg.learning_rate, betas=(0.9, 0.999), weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: learning_rate_factor(step, cfg.steps, cfg.warmup_fraction)
+    )
+    ids, _ = load_windows(inputs.windows)["train"]
+    for step in range(cfg.steps):
+        chosen = batch(len(ids), cfg.seed, step, rank, dist.get_world_size(), cfg.batch_size)
+        window = torch.from_numpy(ids[chosen].astype(np.int64))
+        optimizer.zero_grad()
+        ddp(input_ids=window, labels=window).loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), cfg.max_grad_norm)
+        optimizer.step()
+        schedule.step()
+    return flat(model)
+
+
+@pytest.mark.parametrize("synchronizer", ("importance", "dense"))
+@pytest.mark.parametrize("num_ranks", (2, 3))
+def test_without_any_saving_it_is_torch_ddp(num_ranks, synchronizer, inputs, tmp_path):
+    """Bit for bit on two ranks, to rounding on more."""
+    cfg = tiny.config(*ALL_OFF, f"synchronizer={synchronizer}", "residual=none")
+    ours = on_ranks(num_ranks, trained, cfg, tmp_path / "run", inputs)
+    theirs = on_ranks(num_ranks, with_ddp, cfg, inputs)
+    assert abs(theirs[0] - flat(load_model(inputs.model))).max() > 1e-2, "training moved the weights"
+    for mine in ours:
+        if num_ranks == 2:
+            assert (mine == theirs[0]).all()
+        else:
+            assert abs(mine - theirs[0]).max() < 1e-4
+
+
+# -------------------------------------------------------------------------- 2. replicas agree after a run
+
+
+@pytest.fixture(scope="module")
+def scores(inputs, tmp_path_factory):
+    """A profile made by a profiling run, as the launcher would."""
+    folder = tmp_path_factory.mktemp("profile")
+    path = folder / "scores.parquet"
+    cfg = tiny.config("threshold=knee", "profile_window=[2,10]")
+    on_ranks(2, trained, profile.profiling(cfg), folder / "run", profile.replace(inputs, score_to=str(path)))
+    return str(path)
+
+
+def without_a_gradient(run):
+    """Rank 1 does not use layer 1's MLP in some steps: its gradients are None there."""
+    backward = run.backward
+
+    def partly(step):
+        loss = backward(step)
+        if run.rank == 1 and step % 3 == 0:
+            for name, parameter in run.model.named_parameters():
+                if "layers.1.mlp" in name:
+                    parameter.grad = None
+        return loss
+
+    run.backward = partly
+
+
+@pytest.mark.parametrize("change", (None, without_a_gradient))
+@pytest.mark.parametrize("deferral", ("zeros", "skip"))
+def test_replicas_end_bitwise_equal(deferral, change, inputs, scores, tmp_path):
+    cfg = tiny.config("threshold=knee", "density=0.1", f"deferral={deferral}")
+    first, second = on_ranks(2, trained, cfg, tmp_path / "run", profile.replace(inputs, profile=scores), change)
+    assert (first == second).all()
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["low"] and summary["important"], "the test is about a mixture"
+    assert summary["final"]["val_loss"] < summary["initial"]["val_loss"] - 0.1
+
+
+# ---------------------------------------------------------------------- 6. resume = uninterrupted
+
+
+class Killed(Exception):
+    pass
+
+
+def die_at_step(step):
+    def change(run):
+        apply = run.apply
+        calls = iter(range(10**6))
+
+        def dying(stats):
+            if next(calls) == step:
+                raise Killed
+            apply(stats)
+
+        run.apply = dying
+
+    return change
+
+
+def interrupted(rank, cfg, directory, inputs):
+    with pytest.raises(Killed):
+        trained(rank, cfg, directory, inputs, die_at_step(14))
+    return trained(rank, cfg, directory, inputs)
+
+
+@pytest.mark.parametrize("residual", ("full", "delayed"))
+def test_a_resumed_run_equals_an_uninterrupted_one(residual, inputs, scores, tmp_path):
+    cfg = tiny.config(
+        "threshold=knee", f"residual={residual}", "release_period=4", "checkpoint_every=6", "eval_every=8"
+    )
+    with_profile = profile.replace(inputs, profile=scores)
+    straight = on_ranks(2, trained, cfg, tmp_path / "straight", with_profile)
+    resumed = on_ranks(2, interrupted, cfg, tmp_path / "resumed", with_profile)
+    assert (straight[0] == resumed[0]).all() and (straight[1] == resumed[1]).all()
+    rows = [read_rows(tmp_path / name / "metrics.jsonl") for name in ("straight", "resumed")]
+    same = ("step", "val_loss", "residual_norm", "total_wire_bytes")
+    assert [[row[name] for name in same] for row in rows[0]] == [[row[name] for name in same] for row in rows[1]]
+    frames = [pd.read_parquet(tmp_path / name / "components.parquet") for name in ("straight", "resumed")]
+    pd.testing.assert_frame_equal(frames[0], frames[1])
+
+
+# ------------------------------------------------------------------------------------- what is recorded
+
+
+def test_the_run_directory(inputs, scores, tmp_path):
+    cfg = tiny.config("threshold=knee", "release_period=4", "log_every=5", "eval_every=9", "steps=22", "density=0.1")
+    on_ranks(2, trained, cfg, tmp_path / "run", profile.replace(inputs, profile=scores))
+    rows = read_rows(tmp_path / "run" / "metrics.jsonl")
+    assert all(tuple(row) == COLUMNS for row in rows)
+    assert [row["step"] for row in rows] == [0, 8, 16, 22, 23], (
+        "5 and 9 steps become whole periods; the flush is a step"
+    )
+    assert [row["step"] for row in rows if row["val_loss"] is not None] == [0, 16, 23]
+    whole, partial = rows[1], rows[3]
+    assert all(whole[name] is not None for name in RATES)
+    assert all(partial[name] is None for name in RATES), "22 steps end in the middle of a period"
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["status"] == "finished"
+    assert summary["means"]["wire_bytes"] == rows[2]["wire_bytes"]
+    assert summary["totals"]["wire_bytes"] + summary["totals"]["flush_wire_bytes"] == rows[-1]["total_wire_bytes"]
+    frame = pd.read_parquet(tmp_path / "run" / "components.parquet")
+    low = frame[frame["component"].isin(summary["low"]) & (frame["step"] == 16)]
+    high = frame[frame["component"].isin(summary["important"]) & (frame["step"] == 16)]
+    assert (low["max_staleness_steps"] == 3).all() and (high["max_staleness_steps"] == 0).all()
+    assert (low["staleness_steps"] == 1.5).all()
+    reloaded = load_model(tmp_path / "run" / "checkpoints" / "final")
+    assert flat(reloaded).shape == flat(load_model(inputs.model)).shape
+
+
+def evaluated(rank, cfg, directory, inputs):
+    return Run(cfg, directory, inputs, torch.device("cpu"), time.time()).evaluate()
+
+
+def test_evaluation_does_not_depend_on_the_number_of_ranks(inputs, tmp_path):
+    cfg = tiny.config()
+    results = [on_ranks(n, evaluated, cfg, tmp_path, inputs) for n in (1, 2, 3)]
+    for ranks in results:
+        assert all(result == ranks[0] for result in ranks)
+        assert ranks[0]["val_loss"] == pytest.approx(results[0][0]["val_loss"], rel=1e-6)
+        assert ranks[0]["val_accuracy"] == pytest.approx(results[0][0]["val_accuracy"])
+    assert results[0][0]["val_ppl"] == pytest.approx(np.exp(results[0][0]["val_loss"]))
+
+
+def test_micro_batches_are_averaged(inputs, tmp_path):
+    runs = [
+        on_ranks(1, trained, tiny.config(*ALL_OFF, *split, "steps=3"), tmp_path / str(i), inputs)[0]
+        for i, split in enumerate((("batch_size=4",), ("batch_size=2", "micro_batches=2")))
+    ]
+    assert abs(runs[0] - runs[1]).max() < 1e-4
+
+
+def dtypes(rank, cfg, directory, inputs):
+    run = Run(cfg, directory, inputs, torch.device("cpu"), time.time())
+    run.backward(0)
+    hidden = run.model.model.layers[0].mlp.up_proj
+    seen = []
+    hidden.register_forward_hook(lambda module, args, output: seen.append(output.dtype))
+    run.backward(1)
+    return (
+        {str(p.dtype) for p in run.model.parameters()},
+        {str(g.dtype) for g in run.gradients().values()},
+        str(seen[0]),
+    )
+
+
+def test_bf16_computes_on_fp32_parameters(inputs, tmp_path):
+    assert on_ranks(1, dtypes, tiny.config("precision=bf16"), tmp_path, inputs) == [
+        ({"torch.float32"}, {"torch.float32"}, "torch.bfloat16")
+    ]
+
+
+def test_clip_local_clips_before_and_global_after(inputs, tmp_path):
+    """Two ranks with opposite large gradients: clipping each first leaves another mean than clipping the mean."""
+    ends = [
+        on_ranks(
+            2, trained, tiny.config(*ALL_OFF, f"clip={clip}", "max_grad_norm=0.01", "steps=4"), tmp_path / clip, inputs
+        )
+        for clip in ("local", "global")
+    ]
+    assert (ends[0][0] == ends[0][1]).all()
+    assert abs(ends[0][0] - ends[1][0]).max() > 1e-6
+
+
+def test_learning_rate_schedule():
+    factors = [learning_rate_factor(step, 100, 0.1) for step in range(101)]
+    assert factors[0] == pytest.approx(0.1) and max(factors) == factors[9] == pytest.approx(1.0)
+    assert factors[99] == factors[100] == pytest.approx(0.1), "the flush uses the last rate"
+    assert all(later <= earlier for earlier, later in itertools.pairwise(factors[9:]))
+    assert learning_rate_factor(0, 1, 0.0) == 1.0
+
+
+def test_profile_of_another_model_is_refused(inputs, scores, tmp_path):
+    cfg = tiny.config("threshold=knee", "components.embeddings=true")
+    with pytest.raises(AssertionError, match=r"does not match the model: 1 components differ, first 'embed'"):
+        on_ranks(1, trained, cfg, Path(tmp_path / "run"), profile.replace(inputs, profile=scores))
