@@ -26,11 +26,10 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from igrad.config import GROUPS, KNOBS, SEE_HELP, config_hash, did_you_mean, digest, one_line
+from igrad.config import DELTAS, GROUPS, KNOBS, SEE_HELP, config_hash, did_you_mean, digest, one_line
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 OUTPUTS = Path("outputs")
-DELTAS = ("rq", "scale")  # groups that start empty: `+rq=...`
 NOT_IN_NAMES = ("rq", "study", "tracking", "rerun", "cluster", "hydra")
 MAX_NAME = 100
 BASIC_SWEEPER = f"{BasicSweeper.__module__}.{BasicSweeper.__qualname__}"
@@ -130,13 +129,15 @@ class Composer:
         where = f" (conf/{where}.yaml)" if where else ""
 
         if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
-            mark = error.problem_mark
+            mark = error.context_mark or error.problem_mark
             return f"{mark.name}, line {mark.line + 1}: {error.problem}"
         if isinstance(error, MissingConfigException):
             found = re.search(r"Could not find '(.+)/(.+?)'", text)
             options = re.findall(r"^\t(\w\S*)$", text, re.M)
             if found and options:
                 return f"unknown option '{found[2]}' of group '{found[1]}'; options: {', '.join(options)}"
+        if (match := re.search(r"^In '(rq|scale)/.*Key '(.+?)' not", text, re.S)) and match[1] == match[2]:
+            return f"{where.strip(' ()')} must begin with the line '# @package _global_'"
         if match := re.search(r"Key '(.+?)' (?:not in|is not in)[^\n]*\n\s*full_key: (\S+)", text):
             return f"unknown key '{match[2]}'{self.did_you_mean(match[2], overrides)}{where}"
         if match := re.search(r"Could not (?:override|delete from config\.) '(\S+?)'(?:\.| does not exist)", text):
@@ -144,8 +145,12 @@ class Composer:
                 return f"group '{match[1]}' starts empty: use +{match[1]}=<option>"
             return f"unknown key '{match[1]}'{self.did_you_mean(match[1], overrides)}{where}"
         if match := re.search(r"Value '(.*)' of type '\w+' could not be converted to (\w+)\n\s*full_key: (\S+)", text):
-            kind = {"Integer": "an integer", "Float": "a number", "Bool": "true or false"}.get(match[2], match[2])
+            kind = {"Integer": "an integer", "Float": "a number"}.get(match[2], match[2])
             return f"{match[3]} must be {kind}, got '{match[1]}'{where}"
+        if match := re.search(r"Value '(.*)' is not a valid bool[^\n]*\n\s*full_key: (\S+)", text):
+            return f"{match[2]} must be true or false, got '{match[1]}'{where}"
+        if match := re.search(r"Interpolation key '(.+?)' not found", text):
+            return f"unknown key '{match[1]}' in ${{...}}{did_you_mean(match[1], KNOBS, SEE_HELP)}{where}"
         if match := re.search(r"(?:^|\n)([^\n]+)\n\s*full_key: (\S+)", text):
             return f"{match[2]}: {match[1]}{where}"
         if match := re.search(r"Ambiguous value for argument '(.+)'", text):
@@ -169,10 +174,7 @@ class Composer:
         except (HydraException, OmegaConfBaseException, ValueError):
             node = None
         known = [str(name) for name in node if not str(name).startswith("_")] if OmegaConf.is_dict(node) else []
-        if not known:
-            return f"; '{parent}' has no keys"
-        close = did_you_mean(word, known)
-        return close.replace("mean '", f"mean '{parent}.", 1) if "mean '" in close else close
+        return did_you_mean(word, known, parent=parent) if known else f"; '{parent}' has no keys"
 
 
 def point(cfg: DictConfig) -> Point:

@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import functools
 import hashlib
+import importlib
 import inspect
 import json
 import types
@@ -16,7 +17,7 @@ from typing import Any
 
 from hydra.core.config_store import ConfigStore
 from hydra.errors import InstantiationException
-from hydra.utils import get_object, instantiate
+from hydra.utils import instantiate
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import InterpolationKeyError, MissingMandatoryValue, OmegaConfBaseException
 
@@ -25,6 +26,7 @@ GROUPS = (
     "collective", "deferral", "synchronizer", "optimizer", "tracking", "cluster",
 )  # fmt: skip
 
+DELTAS = ("rq", "scale")  # groups that start empty: `+rq=...`
 SEE_HELP = "; see python run.py --help"
 
 # Keys that change neither a number of the result nor what may be compared with it.
@@ -89,18 +91,20 @@ ConfigStore.instance().store(name="schema", node=Config)
 KNOBS = tuple(f.name for f in dataclasses.fields(Config))
 
 
-def did_you_mean(word: str, known: typing.Iterable[str], otherwise: str = "") -> str:
-    """`; did you mean 'x'?` where a known word is close; else `otherwise`, by default the known words."""
+def did_you_mean(word: str, known: typing.Iterable[str], otherwise: str = "", parent: str = "") -> str:
+    """`; did you mean 'parent.x'?` where a known word is close; else `otherwise`, by default the known words."""
     known = sorted(known)
     close = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean '{close[0]}'?" if close else otherwise or f"; known: {', '.join(known)}"
+    if close:
+        return f"; did you mean '{parent and parent + '.'}{close[0]}'?"
+    return otherwise or f"; known: {', '.join(known)}"
 
 
 def check(cfg: DictConfig) -> None:
     """Everything that can be said of a config without touching a model or a dataset. ValueError in one line."""
     for key in cfg:  # `+key=value` on the command line goes past the schema
         if key not in KNOBS:
-            raise ValueError(f"unknown key '{key}'{did_you_mean(str(key), KNOBS, SEE_HELP)}")
+            raise ValueError(f"unknown key '{key}'{did_you_mean(str(key), (*KNOBS, *DELTAS), SEE_HELP)}")
     plain(cfg)
     at_least_one = ("steps", "batch_size", "micro_batches", "num_processes", "release_period", "num_buckets",
                     "eval_every", "eval_windows", "log_every", "checkpoint_every")  # fmt: skip
@@ -145,7 +149,7 @@ def check_node(key: str, node: Any) -> None:
         known = list(inspect.signature(target).parameters)
         for name in node:
             if not str(name).startswith("_") and name not in known:
-                raise ValueError(f"unknown key '{key}.{name}'{did_you_mean(str(name), known)}")
+                raise ValueError(f"unknown key '{key}.{name}'{did_you_mean(str(name), known, parent=key)}")
         hints = typing.get_type_hints(target) if dataclasses.is_dataclass(target) else {}
         for name, value in plain(node).items():
             if name in hints and not accepts(hints[name], value):
@@ -159,9 +163,10 @@ def check_node(key: str, node: Any) -> None:
 
 def locate(key: str, target: str) -> Any:
     """The class or function that a `_target_` names."""
+    module, _, name = str(target).rpartition(".")
     try:
-        return get_object(target)
-    except Exception as error:  # Hydra raises whatever importing raises
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, ValueError, AttributeError) as error:
         raise ValueError(f"{key}._target_: cannot import '{target}': {one_line(error)}") from error
 
 
@@ -240,10 +245,10 @@ def config_hash(cfg: DictConfig) -> str:
 
 
 def contents(key: str, value: Any) -> Any:
-    """A config value with the files that it names (`profile`, any `path`) replaced by what is in them."""
+    """A config value with the files and folders that it names replaced by what is in them."""
     if isinstance(value, dict):
         return {name: contents(name, item) for name, item in value.items()}
-    if key in ("profile", "path") and isinstance(value, str) and Path(value).exists():
+    if isinstance(value, str) and names_files(key, Path(value)):
         root = Path(value).resolve()
         files = sorted(path for path in root.rglob("*") if path.is_file()) if root.is_dir() else [root]
         stats = [path.stat() for path in files]
@@ -252,6 +257,16 @@ def contents(key: str, value: Any) -> Any:
             for path, stat in zip(files, stats, strict=True)
         ]
     return value
+
+
+def names_files(key: str, path: Path) -> bool:
+    """Whether a string under this key means a file or folder here: a profile, a dataset, a model."""
+    return {
+        "profile": path.is_file,
+        "path": path.exists,
+        "eval_split": path.is_file,
+        "name": (path / "config.json").is_file,
+    }.get(key, bool)()
 
 
 @functools.lru_cache(maxsize=4096)

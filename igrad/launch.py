@@ -40,8 +40,7 @@ def main(task: Callable[[], None], argv: list[str]) -> int:
             task()
             return 0
         start_forkserver()
-        sweep = compose.points(argv)
-        prepare(sweep)
+        sweep = plan(argv)
         write_manifests(sweep, command, args.overrides)
     except ValueError as error:
         stop_forkserver()
@@ -63,15 +62,18 @@ def main(task: Callable[[], None], argv: list[str]) -> int:
     return report(sweep)
 
 
-def prepare(sweep: list[Point]) -> None:
-    """Check every point, then make every point's model and windows. ValueError in one line."""
-    from igrad import data  # imports what reads models and texts: not before the command line is known to be right
-
+def plan(argv: list[str]) -> list[Point]:
+    """Every point, checked and with its model and windows made. ValueError in one line."""
+    sweep = compose.points(argv)
     for point in sweep:
         check(point.cfg)
         build(point.cfg.cluster).device_type(point.cfg.num_processes)
+
+    from igrad import data  # imports what reads models and texts
+
     for point in sweep:
         prepared[config_hash(point.cfg)] = data.prepare(point.cfg)
+    return sweep
 
 
 def write_manifests(sweep: list[Point], command: str, overrides: list[str]) -> None:

@@ -156,8 +156,8 @@ def rank_main(entry: str, directory: str, inputs: Inputs, threads: int) -> None:
 
 
 def die_with_launcher() -> None:
-    """End this process at once when the launcher ends, however it does. Ctrl-C is the launcher's to handle."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """End this process at once when the launcher ends, however it does."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # ends at once, without a KeyboardInterrupt traceback
     launcher = multiprocessing.parent_process()
     assert launcher is not None
 

@@ -51,8 +51,8 @@ def all_wait(directory: str, inputs: Any) -> None:
     dist.all_reduce(torch.ones(1))
 
 
-def launch_and_wait(directory: str) -> int:
-    """What run.py does with a run that never ends; the exit code is the launcher's."""
+def launch(directory: str, entry: str) -> int:
+    """A launcher in a process of its own; the exit code is that of run.py."""
     from omegaconf import OmegaConf
 
     from igrad import ranks
@@ -61,13 +61,15 @@ def launch_and_wait(directory: str) -> int:
     ranks.handle_signals()
     cfg = OmegaConf.create({"num_processes": 2, "cluster": {"_target_": "igrad.cluster.local.Local"}})
     try:
-        ranks.run_ranks(cfg, directory, None, "tests.entries.all_wait")
+        ranks.run_ranks(cfg, directory, "inputs", entry)
     except ranks.Interrupted as interrupted:
         return 128 + interrupted.signum
+    except ranks.RankError:
+        return 1
     finally:
         ranks.stop_forkserver()
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(launch_and_wait(sys.argv[1]))
+    sys.exit(launch(*sys.argv[1:]))

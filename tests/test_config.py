@@ -91,7 +91,7 @@ BAD_FILES = {
     "sparsifier: {densty: 4}": "unknown key 'sparsifier.densty'; did you mean 'sparsifier.density'?",
     "steps: abc": "steps must be an integer, got 'abc' (conf/rq/mine.yaml)",
     "steps: [abc": "mine.yaml, line 2: expected ',' or ']'",
-    "defaults: [{override /sparsifer: topk}]": "unknown key 'sparsifer'; did you mean 'sparsifier'? (conf/rq/mine.yaml)",
+    "defaults: [{override /sparsifer: topk}]": "unknown key 'sparsifer'; did you mean 'sparsifier'?",
     "defaults: [{override /sparsifier: topkk}]": "unknown option 'topkk' of group 'sparsifier'; options: adtopk",
     "hydra: {mode: MULTRUN}": "hydra.mode: Invalid value 'MULTRUN', expected one of [RUN, MULTIRUN]",
     "hydra: {sweper: {}}": "unknown key 'hydra.sweper'; did you mean 'hydra.sweeper'? (conf/rq/mine.yaml)",
@@ -114,7 +114,7 @@ def test_a_mistake_in_an_rq_file_is_told_in_one_line(line, tmp_path):
     ("argv", "message"),
     [
         (["workload=hub", "workload.path=nowhere.jsonl"], "nowhere.jsonl"),
-        (["workload=hub", "workload.path=empty.jsonl"], "empty.jsonl"),
+        (["workload=hub", "workload.path=empty.jsonl"], "the workload has no documents"),
         (["workload=hub"], "workload.path has no value: set workload.path=..."),
         (["sequence_length=129"], "sequence_length must be at most the model's context of 128, got 129"),
         (["cluster.device=cuda", "num_processes=1000"], "needs one GPU per rank"),
@@ -127,6 +127,13 @@ def test_a_mistake_about_data_is_told_before_anything_starts(argv, message, tmp_
         launch.plan(argv)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_an_rq_file_without_its_package_line_is_told_so(tmp_path):
+    (tmp_path / "rq").mkdir()
+    (tmp_path / "rq" / "mine.yaml").write_text("# python run.py +rq=mine\n# @package _global_\nsteps: 5\n")
+    with pytest.raises(ValueError, match=r"rq/mine\.yaml must begin with the line '# @package _global_'"):
+        compose.points(["--config-dir", str(tmp_path), "+rq=mine"])
 
 
 # --------------------------------------------------------------------------------------------- sweeping

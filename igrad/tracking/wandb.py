@@ -87,7 +87,7 @@ class Wandb:
 
 def tags(config: dict[str, Any], study: str) -> list[str]:
     """The study and the point's main options, each in W&B's 64 characters."""
-    chosen = [study]
+    chosen = [study[:64]]
     for group in OPTIONS:
         target = (config.get(group) or {}).get("_target_", "")
         if target:
