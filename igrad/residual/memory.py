@@ -60,7 +60,7 @@ class Memory:
         if payload.indices is None:
             elements.sub_(sent)
         else:
-            elements.index_add_(0, payload.indices, sent, alpha=-1)
+            elements.index_add_(0, payload.indices, sent.to(elements.dtype), alpha=-1)  # a bucket may be wider
 
     def state_dict(self) -> dict[str, Tensor]:
         return dict(self.tensors)
