@@ -6,7 +6,7 @@ tensors; `k` is the number of entries one view sends in one step, `N` the number
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -160,8 +160,11 @@ class ThresholdPolicy(Protocol):
 
     needs_scores: bool  # False: no profile is wanted
 
-    def __call__(self, scores: np.ndarray) -> tuple[float, np.ndarray]:
-        """float64 [num_components] -> (tau, bool [num_components]); important where score >= tau."""
+    def __call__(self, scores: np.ndarray, components: Sequence[str] = ()) -> tuple[float, np.ndarray]:
+        """float64 [num_components] -> (tau, bool [num_components]); important where score >= tau.
+
+        The scores are finite and at least one. `components` are their names, for a policy that goes by kind.
+        """
         ...
 
 

@@ -109,7 +109,11 @@ def important_set(path: str | Path, threshold: Any, numel: dict[str, int]) -> tu
             f"({profiled.get(first, 'no')} elements in the profile, {numel.get(first, 'no')} in the model); "
             "profile=auto makes one that does"
         )
-    tau, important = threshold(rows["score"].to_numpy(np.float64))
+    scores = rows["score"].to_numpy(np.float64)
+    if not np.isfinite(scores).all():
+        bad = rows[~np.isfinite(scores)].iloc[0]
+        raise ValueError(f"profile '{path}': scores must be finite, got {bad.score} for {bad.component}; profile again")
+    tau, important = threshold(scores, list(rows["component"]))
     return tau, frozenset(rows["component"][important])
 
 

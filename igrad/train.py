@@ -84,7 +84,7 @@ class Run:
         names = self.components.components
         threshold = build(self.cfg.threshold)
         if self.inputs.profile is None:
-            tau, important = threshold(np.zeros(len(names)))
+            tau, important = threshold(np.zeros(len(names)), names)
             return tau, frozenset(name for name, is_important in zip(names, important, strict=True) if is_important)
         return profile.important_set(self.inputs.profile, threshold, self.components.numel)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,5 +12,5 @@ import numpy as np
 class All:
     needs_scores = False
 
-    def __call__(self, scores: np.ndarray) -> tuple[float, np.ndarray]:
+    def __call__(self, scores: np.ndarray, components: Sequence[str] = ()) -> tuple[float, np.ndarray]:
         return -np.inf, np.ones(len(scores), dtype=bool)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,9 +25,7 @@ class Knee:
 
     needs_scores = True
 
-    def __call__(self, scores: np.ndarray) -> tuple[float, np.ndarray]:
-        if not np.isfinite(scores).all():
-            raise ValueError(f"importance scores must be finite, got {scores[~np.isfinite(scores)][0]}; profile again")
+    def __call__(self, scores: np.ndarray, components: Sequence[str] = ()) -> tuple[float, np.ndarray]:
         tau = float(np.min(scores))
         if np.max(scores) > tau:
             tau = float(np.sort(scores)[::-1][knee(scores)])

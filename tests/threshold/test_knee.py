@@ -65,10 +65,3 @@ def test_equal_scores_are_all_important(scores):
 def test_of_two_the_larger_is_important():
     tau, important = Knee()(np.array([0.1, 0.4]))
     assert tau == 0.4 and important.tolist() == [False, True]
-
-
-@pytest.mark.parametrize("bad", (np.nan, np.inf, -np.inf))
-def test_scores_must_be_finite(bad):
-    assert Knee().needs_scores
-    with pytest.raises(ValueError, match=f"importance scores must be finite, got {bad}; profile again"):
-        Knee()(np.array([0.1, bad, 0.3]))
