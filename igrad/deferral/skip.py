@@ -5,8 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from igrad.interfaces import View
+
+
+def tensors(optimizer: torch.optim.Optimizer, parameter: torch.nn.Parameter) -> dict[str, Tensor]:
+    """A parameter and its moments: everything of its shape."""
+    state = optimizer.state[parameter].items()
+    moments = {name: t for name, t in state if torch.is_tensor(t) and t.shape == parameter.shape}
+    return {"parameter": parameter.detach(), **moments}
 
 
 @dataclass(frozen=True)
@@ -20,17 +28,16 @@ class Skip:
         deferred: frozenset[str],
     ) -> None:
         sent = {view.parameter for view in parameters if view.name not in deferred}
-        undo = []
+        before = []
         for view, parameter in parameters.items():
-            if view.name not in deferred:
-                continue
-            if view.parameter not in sent:
+            if view.name in deferred and view.parameter in sent:
+                values = tensors(optimizer, parameter)
+                before.append((view, parameter, {name: view.part(t).clone() for name, t in values.items()}))
+            elif view.name in deferred:
                 parameter.grad = None
-                continue
-            moments = [
-                t for t in optimizer.state[parameter].values() if torch.is_tensor(t) and t.shape == parameter.shape
-            ]
-            undo += [(part, part.clone()) for part in (view.part(tensor.detach()) for tensor in (parameter, *moments))]
         optimizer.step()
-        for part, before in undo:
-            part.copy_(before)
+        for view, parameter, kept in before:
+            for name, tensor in tensors(optimizer, parameter).items():
+                part = view.part(tensor)
+                # A moment born in this step may hold weight decay already.
+                part.copy_(kept[name]) if name in kept else part.zero_()
