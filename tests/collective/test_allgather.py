@@ -1,0 +1,90 @@
+"""All-gather: bytes as its docstring has them, mixed types, sums in rank order."""
+
+import math
+
+import pytest
+import torch
+
+from igrad.collective.allgather import AllGather
+from igrad.collective.dense import Dense
+from igrad.interfaces import Payload
+from tests.ranks import on_ranks
+
+F32, F64 = torch.float32, torch.float64
+# numel, k (None = whole), dtype per payload
+BUCKETS = {
+    "one entry": [(9, 1, F32)],
+    "whole": [(7, None, F32)],
+    "odd counts": [(9, 3, F32), (5, 2, F32)],
+    "fp64, odd count": [(9, 3, F64)],
+    "fp64, even count": [(9, 3, F64), (4, 1, F64)],
+    "whole and sparse": [(7, None, F32), (9, 2, F32), (3, None, F32), (8, 8, F32)],
+    "mixed types, odd count": [(9, 3, F32), (5, 2, F64), (7, None, F32)],
+    "mixed types, wide and whole": [(9, 3, F32), (6, None, F64)],
+}
+
+
+def payloads_of(rank, sizes):
+    """Values of very different magnitude, so that the order of a sum shows; entries differ between ranks."""
+    generator = torch.Generator().manual_seed(rank)
+    payloads = []
+    for i, (numel, k, dtype) in enumerate(sizes):
+        indices = None if k is None else torch.randperm(numel, generator=generator)[:k]
+        exponents = torch.randint(-12, 13, (k or numel,), generator=generator)
+        values = torch.randn(k or numel, generator=generator, dtype=F64) * 10.0**exponents
+        payloads.append(Payload(f"v{i}", 0, numel, values.to(dtype), indices))
+    return payloads
+
+
+def scattered(payload, dtype):
+    whole = torch.zeros(payload.numel, dtype=dtype)
+    whole[slice(None) if payload.indices is None else payload.indices] = payload.values.to(dtype)
+    return whole
+
+
+def check_all(rank, num_ranks):
+    for name, sizes in BUCKETS.items():
+        bucket = payloads_of(rank, sizes)
+        handle = AllGather().start(bucket, None)
+        handle.wait()
+        means, sent, wire_bytes = handle.decode()
+        dtype = F64 if any(dtype == F64 for _, _, dtype in sizes) else F32
+
+        everyone = [payloads_of(other, sizes) for other in range(num_ranks)]
+        for i, mean in enumerate(means):
+            total = torch.zeros(sizes[i][0], dtype=dtype)
+            for theirs in everyone:  # in rank order: bit for bit
+                total += scattered(theirs[i], dtype)
+            assert mean.dtype == dtype and torch.equal(mean, total / num_ranks), name
+            assert torch.equal(sent[i].double(), bucket[i].values.double()), f"lossless: {name}"
+
+        value_bytes = 4 if dtype == F32 else 8
+        entries = sum(k or numel for numel, k, _ in sizes)
+        index_bytes = 4 * sum(k or 0 for _, k, _ in sizes)
+        padded = math.ceil(index_bytes / value_bytes) * value_bytes
+        assert wire_bytes == (num_ranks - 1) * (entries * value_bytes + padded), name
+
+
+@pytest.mark.parametrize("num_ranks", (1, 2, 3))
+def test_means_and_bytes(num_ranks):
+    on_ranks(num_ranks, check_all, num_ranks)
+
+
+def compare_bytes(rank, num_ranks):
+    """Sparse against dense bytes at densities around 2 * 4 / (N * (4 + 4))."""
+    numel = 60 * num_ranks
+    found = []
+    for k in (59, 60, 61):
+        bytes_of = []
+        for collective in (AllGather(), Dense()):
+            handle = collective.start([Payload("v", 0, numel, torch.ones(k), torch.arange(k))], None)
+            handle.wait()
+            bytes_of.append(handle.decode().wire_bytes)
+        found.append(bytes_of[0] - bytes_of[1])
+    return found
+
+
+@pytest.mark.parametrize("num_ranks", (2, 3))
+def test_pays_below_the_break_even_density_only(num_ranks):
+    for below, at, above in on_ranks(num_ranks, compare_bytes, num_ranks):
+        assert below < 0 == at < above
