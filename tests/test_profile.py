@@ -1,0 +1,134 @@
+"""Profiles: kept with how they came about, refused where they do not fit, made once."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from omegaconf import OmegaConf
+
+from igrad import profile
+from igrad.data import Inputs
+from igrad.threshold.all import All
+from igrad.threshold.knee import Knee
+from tests.strategies import read
+
+SCORES = {"1.q": 0.1, "0.q": 1 / 3, "0.fc1": 1.0, "1.fc1": 0.05}
+NUMEL = {"0.q": 40, "0.fc1": 80, "1.q": 41, "1.fc1": 80}
+GROUPS = {"model": "glass_0.9m", "workload": "pubmed", "sparsifier": "topk", "importance": "magnitude_persistence",
+          "threshold": "knee", "residual": "full", "release": "periodic", "packing": "greedy",
+          "collective": "allgather", "deferral": "zeros", "synchronizer": "importance", "optimizer": "adamw",
+          "tracking": "none"}  # fmt: skip
+
+
+def config(groups=None, **knobs):
+    chosen = {group: read(f"{group}/{option}") for group, option in (GROUPS | (groups or {})).items()}
+    return OmegaConf.merge({name: value for name, value in read("config").items() if name != "defaults"}, chosen, knobs)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    path = tmp_path / "p.parquet"
+    profile.save(path, SCORES, NUMEL, {"seed": 42, "sparsifier": {"density": 0.01}})
+    return path
+
+
+def test_scores_and_provenance_come_back_as_they_were(saved):
+    rows, provenance = profile.load(saved)
+    assert dict(zip(rows["component"], rows["score"], strict=True)) == SCORES
+    assert dict(zip(rows["component"], rows["numel"], strict=True)) == NUMEL
+    assert provenance == {"seed": 42, "sparsifier": {"density": 0.01}}
+    assert list(saved.parent.iterdir()) == [saved], "no temporary file stays"
+
+
+def test_the_important_set_goes_by_name_not_by_order(saved):
+    tau, important = profile.important_set(saved, Knee(), NUMEL)
+    expected_tau, is_important = Knee()(np.array(list(SCORES.values())))
+    assert tau == expected_tau
+    assert important == {name for name, yes in zip(SCORES, is_important, strict=True) if yes}
+    assert profile.important_set(saved, All(), NUMEL)[1] == set(NUMEL)
+
+
+@pytest.mark.parametrize(
+    ("numel", "message"),
+    (
+        (NUMEL | {"2.q": 7}, r"1 components differ, first '2\.q' \(no elements in the profile, 7 in the model\)"),
+        ({"0.q": 40, "0.fc1": 80}, r"2 components differ, first '1\.fc1' \(80 elements in the profile, no in the"),
+        (NUMEL | {"1.q": 40}, r"1 components differ, first '1\.q' \(41 elements in the profile, 40 in the model\)"),
+    ),
+)
+def test_a_profile_of_another_model_is_refused(saved, numel, message):
+    with pytest.raises(ValueError, match=rf"profile '.*p\.parquet' does not match the model: {message}"):
+        profile.important_set(saved, Knee(), numel)
+
+
+def test_a_file_that_is_missing_or_something_else_is_refused(tmp_path):
+    path = tmp_path / "x.parquet"
+    for missing in (path, tmp_path):
+        with pytest.raises(ValueError, match=f"profile '{missing}' does not exist; profile=auto makes one"):
+            profile.load(missing)
+    for text in ("", "component,score\n0.q,1\n" * 9):
+        path.write_text(text)
+        with pytest.raises(ValueError, match="is not a parquet file; profile=auto makes one"):
+            profile.load(path)
+    pd.DataFrame({"component": ["0.q"], "score": [1.0]}).to_parquet(path)
+    with pytest.raises(ValueError, match="lacks the column numel; profile=auto makes one"):
+        profile.load(path)
+
+
+def test_a_profile_made_by_other_means_has_no_provenance(tmp_path):
+    path = tmp_path / "x.parquet"
+    pd.DataFrame({"component": ["0.q"], "score": [1.0], "numel": [3]}).to_parquet(path)
+    assert profile.load(path)[1] == {}
+
+
+# ------------------------------------------------------------------------------------------- on demand
+
+
+@pytest.fixture
+def launched(tmp_path, monkeypatch):
+    """`resolve` in an empty folder; the profiling runs that it started."""
+    monkeypatch.setattr(profile, "PROFILES", tmp_path / "profiles")
+    runs = []
+
+    def run_ranks(cfg, directory, inputs):
+        runs.append((cfg, directory))
+        profile.save(Path(inputs.score_to), SCORES, NUMEL, profile.provenance(cfg))
+
+    def resolve(**changes):
+        cfg = config(**changes)
+        inputs = Inputs(**{f.name: "" for f in dataclasses.fields(Inputs) if f.default is dataclasses.MISSING})
+        return profile.resolve(cfg, inputs, run_ranks)
+
+    return resolve, runs
+
+
+def test_a_profile_is_made_once_and_shared_by_runs_that_differ_only_in_the_method(launched):
+    resolve, runs = launched
+    path = resolve()
+    same = (dict(release_period=16), dict(steps=7), dict(groups={"residual": "delayed"}), dict(num_buckets=9),
+            dict(groups={"deferral": "skip"}), dict(release_fraction=1.0), dict(study="other"))  # fmt: skip
+    assert {resolve(**changes) for changes in same} == {path}
+    assert len(runs) == 1
+    other = (dict(seed=1), dict(density=0.5), dict(groups={"workload": "wiki"}), dict(learning_rate=1e-4),
+             dict(groups={"sparsifier": "adtopk"}), dict(profile_window=[1, 2]))  # fmt: skip
+    assert len({path, *(resolve(**changes) for changes in other)}) == len(runs) == 1 + len(other)
+    assert profile.load(path)[1]["seed"] == 42
+
+
+def test_no_profile_where_none_is_looked_at(launched):
+    resolve, runs = launched
+    assert resolve(groups={"threshold": "all"}) is None
+    assert resolve(groups={"synchronizer": "dense"}) is None
+    assert resolve(profile="mine.parquet") == "mine.parquet"
+    assert not runs
+
+
+def test_a_profiling_run_delays_nothing_and_stops_where_its_window_ends():
+    cfg = config(profile_window=[3, 30], checkpoint_every=5, release_period=8)
+    run = profile.profiling(cfg)
+    assert (run.release_period, run.steps, run.checkpoint_every) == (1, 30, None)
+    assert not profile.wanted(run), "it needs no profile itself"
+    assert cfg.release_period == 8 and profile.wanted(cfg), "the run's own config stays as it is"
+    assert profile.provenance(run) == profile.provenance(cfg)
