@@ -25,7 +25,9 @@ from igrad.ranks import Interrupted, RankError, handle_signals, run_ranks, start
 if TYPE_CHECKING:
     from igrad.data import Inputs
 
-prepared: dict[str, Inputs] = {}  # by config hash; a launcher plugin's other processes prepare again, from the cache
+# By overrides: what was checked is what runs, even if a yaml is edited while earlier points run. A launcher plugin's
+# other processes find this empty; they take Hydra's config and prepare again, from the cache.
+planned: dict[tuple[str, ...], tuple[DictConfig, Inputs]] = {}
 
 
 def main(task: Callable[[], None], argv: list[str]) -> int:
@@ -72,7 +74,7 @@ def plan(argv: list[str]) -> list[Point]:
     from igrad import data  # imports what reads models and texts
 
     for point in sweep:
-        prepared[config_hash(point.cfg)] = data.prepare(point.cfg)
+        planned[tuple(point.overrides)] = (point.cfg, data.prepare(point.cfg))
     return sweep
 
 
@@ -90,8 +92,10 @@ def run_point(cfg: DictConfig) -> None:
 
     Failure is told in summary.json, never raised: it must not stop the sweep.
     """
+    overrides = list(HydraConfig.get().overrides.task)
+    cfg, inputs = planned.get(tuple(overrides), (cfg, None))
     key = config_hash(cfg)
-    directory = compose.run_directory(cfg, list(HydraConfig.get().overrides.task))
+    directory = compose.run_directory(cfg, overrides)
     if cfg.rerun:
         shutil.rmtree(directory, ignore_errors=True)
     elif status(directory, key) == "finished":
@@ -103,7 +107,7 @@ def run_point(cfg: DictConfig) -> None:
     try:
         from igrad import data, profile
 
-        inputs = prepared.get(key) or data.prepare(cfg)
+        inputs = inputs or data.prepare(cfg)
         inputs = replace(inputs, profile=profile.resolve(cfg, inputs, run_ranks))
         run_ranks(cfg, directory, inputs)
         if status(directory, key) != "finished":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from pathlib import Path
 
 import pytest
 import yaml
@@ -45,9 +44,7 @@ def is_tested(group: str, word: str) -> bool:
     return any(f"igrad.{group}.{word}" in path.read_text() for path in folder.glob("test_*.py"))
 
 
-MODULES = sorted(
-    path for group in GROUPS for path in (ROOT / "igrad" / group).glob("*.py") if path.stem != "__init__"
-)
+MODULES = sorted(path for group in GROUPS for path in (ROOT / "igrad" / group).glob("*.py") if path.stem != "__init__")
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: f"{path.parent.name}/{path.stem}")

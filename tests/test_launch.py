@@ -150,6 +150,7 @@ def run(monkeypatch, tmp_path, signals, capsys):
     monkeypatch.setattr(profile, "resolve", lambda cfg, inputs, run_ranks: None)
     monkeypatch.setattr(launch, "run_ranks", run_ranks)
     monkeypatch.setattr(launch, "start_forkserver", lambda: None)
+    monkeypatch.setattr(launch, "planned", {})
     monkeypatch.chdir(tmp_path)
 
     def call(*argv: str):
@@ -202,6 +203,22 @@ def test_an_interrupted_sweep_says_how_to_go_on(run):
     for path in Path("outputs/runs").glob("*/summary.json"):
         status = "failed" if path.parent.name.startswith("steps=14") else "finished"
         assert json.loads(path.read_text())["status"] == status
+
+
+def test_what_was_checked_is_what_runs(run, monkeypatch, tmp_path):
+    """A yaml that is edited while a sweep runs changes no point of that sweep."""
+    (tmp_path / "scale").mkdir()
+    (tmp_path / "scale" / "mine.yaml").write_text("# @package _global_\nsteps: 5\n")
+    plan = launch.plan
+
+    def plan_then_edit(argv):
+        sweep = plan(argv)
+        (tmp_path / "scale" / "mine.yaml").write_text("# @package _global_\nsteps: 6\n")
+        return sweep
+
+    monkeypatch.setattr(launch, "plan", plan_then_edit)
+    code, _, _, started = run("--config-dir", str(tmp_path), "+scale=mine", "seed=1,2", "-m")
+    assert (code, started) == (0, [5, 5])
 
 
 def test_a_point_that_is_killed_says_failed(run, monkeypatch):
