@@ -65,6 +65,9 @@ def handle_signals() -> None:
 def start_forkserver() -> None:
     """Begin to import what ranks need, in the background."""
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # counting GPUs must not initialise CUDA before a fork
+    # a rank that is stopped leaves the lock of its progress bar behind; multiprocessing removes it, and warns
+    told = "ignore::UserWarning:multiprocessing.resource_tracker"
+    os.environ["PYTHONWARNINGS"] = ",".join(filter(None, [os.environ.get("PYTHONWARNINGS"), told]))
     multiprocessing.set_forkserver_preload(PRELOAD)
     forkserver.ensure_running()
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from tqdm import tqdm
 
 
 def report(directory: str, inputs: Any) -> None:
@@ -44,6 +45,9 @@ def one_is_killed(directory: str, inputs: Any) -> None:
 
 
 def all_wait(directory: str, inputs: Any) -> None:
+    """A run that never ends, with a progress bar as a real one has."""
+    bar = tqdm(total=10, disable=True)
+    bar.get_lock()
     dist.init_process_group("gloo")
     Path(directory, f"pid{dist.get_rank()}").write_text(str(os.getpid()))
     if dist.get_rank() == 1:
@@ -59,6 +63,7 @@ def launch(directory: str, entry: str) -> int:
 
     ranks.PRELOAD = ["torch"]
     ranks.handle_signals()
+    ranks.start_forkserver()
     cfg = OmegaConf.create({"num_processes": 2, "cluster": {"_target_": "igrad.cluster.local.Local"}})
     try:
         ranks.run_ranks(cfg, directory, "inputs", entry)
