@@ -36,7 +36,7 @@ class Inputs:
     model: str  # transformers folder
     windows: str  # folder for load_windows
     profile: str | None = None  # importance profile to read
-    score_to: str | None = None  # importance profile to write: this is a profiling run
+    trace_to: str | None = None  # importance profile to write: this is a profiling run
 
 
 class Tokens(NamedTuple):

@@ -144,14 +144,10 @@ class Residual(Protocol):
 
 
 class ImportanceScore(Protocol):
-    """From a profiling run: how much does each component matter?"""
+    """From the trace of a profiling run (igrad/trace.py): how much does each component matter?"""
 
-    def update(self, seen: dict[View, tuple[Tensor, Tensor, Payload]], step: int) -> None:
-        """One step's (weight, local gradient, payload) per view."""
-        ...
-
-    def compute(self, group: ProcessGroup | None = None) -> dict[str, float]:
-        """Component -> score, the same on every rank."""
+    def __call__(self, trace: dict[str, np.ndarray]) -> np.ndarray:
+        """Measure -> float64 [steps, components], to a score per component, float64 [components]."""
         ...
 
 

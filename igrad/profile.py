@@ -1,4 +1,7 @@
-"""Which components matter: scores from a short profiling run, made once and kept in a parquet file."""
+"""Which components matter: the trace of a short profiling run, made once and kept in a parquet file.
+
+Scores and thresholds are worked out from the file, so one profile serves all of them.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from filelock import FileLock
@@ -18,12 +20,15 @@ from omegaconf import DictConfig, OmegaConf
 
 from igrad.config import build, digest, plain
 from igrad.data import Inputs
+from igrad.interfaces import ImportanceScore, ThresholdPolicy
+from igrad.trace import MEASURES, Trace
 
 PROFILES = Path("outputs/profiles")
 
-# What decides a profile. Residual, release, packing and deferral do not: a profiling run delays nothing.
+# What decides a profile. Score and threshold are worked out later; residual, release, packing and deferral do not
+# matter either, since a profiling run delays nothing.
 KEYS = (
-    "model", "workload", "sparsifier", "importance", "optimizer", "components", "seed", "batch_size", "micro_batches",
+    "model", "workload", "sparsifier", "optimizer", "components", "seed", "batch_size", "micro_batches",
     "sequence_length", "learning_rate", "warmup_fraction", "max_grad_norm", "clip", "precision", "num_processes",
     "profile_window",
 )  # fmt: skip
@@ -61,17 +66,19 @@ def resolve(cfg: DictConfig, inputs: Inputs, run_ranks: Callable[[DictConfig, Pa
     PROFILES.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_suffix(".lock")):
         if not path.exists():
-            run_ranks(profiling(cfg), PROFILES / key, replace(inputs, score_to=str(path)))
+            run_ranks(profiling(cfg), PROFILES / key, replace(inputs, trace_to=str(path)))
     return str(path)
 
 
-def save(path: Path, scores: dict[str, float], numel: dict[str, int], provenance: dict[str, Any]) -> None:
-    """One row per component; how it came about is kept as json in the file's metadata."""
+def save(path: Path, trace: Trace, measures: dict[str, np.ndarray], provenance: dict[str, Any]) -> None:
+    """One row per step and component; how it came about is kept as json in the file's metadata."""
+    num_steps, names = len(trace.steps), list(trace.numel)
     table = pa.table(
         {
-            "component": list(scores),
-            "numel": [numel[name] for name in scores],
-            "score": pa.array(list(scores.values()), pa.float64()),
+            "step": np.repeat(np.array(trace.steps, dtype=np.int64), len(names)),
+            "component": names * num_steps,
+            "numel": list(trace.numel.values()) * num_steps,
+            **{measure: values.reshape(-1) for measure, values in measures.items()},
         }
     ).replace_schema_metadata({"igrad": json.dumps(provenance, default=str)})
     temporary = path.with_suffix(".tmp")
@@ -79,28 +86,33 @@ def save(path: Path, scores: dict[str, float], numel: dict[str, int], provenance
     temporary.rename(path)
 
 
-def load(path: str | Path) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """(rows with component, numel, score; provenance). ValueError where the file is missing or something else."""
+def load(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, int], dict[str, Any]]:
+    """(measure -> float64 [steps, components], component -> elements, provenance).
+
+    ValueError where the file is missing or something else.
+    """
     if not Path(path).is_file():
         raise ValueError(f"profile '{path}' does not exist; profile=auto makes one")
     try:
         table = pq.read_table(path)
     except pa.ArrowInvalid:
         raise ValueError(f"profile '{path}' is not a parquet file; profile=auto makes one") from None
-    missing = {"component", "numel", "score"} - set(table.column_names)
+    missing = {"step", "component", "numel", *MEASURES} - set(table.column_names)
     if missing:
-        raise ValueError(f"profile '{path}' lacks the column {sorted(missing)[0]}; profile=auto makes one")
-    provenance = json.loads((table.schema.metadata or {}).get(b"igrad", b"{}"))
-    return table.to_pandas(), provenance
+        raise ValueError(f"profile '{path}' lacks the column {min(missing)}; profile=auto makes one")
+    rows = table.to_pandas()
+    numel = dict(zip(rows["component"], rows["numel"].astype(int), strict=True))
+    trace = {measure: rows[measure].to_numpy(np.float64).reshape(-1, len(numel)) for measure in MEASURES}
+    return trace, numel, json.loads((table.schema.metadata or {}).get(b"igrad", b"{}"))
 
 
-def important_set(path: str | Path, threshold: Any, numel: dict[str, int]) -> tuple[float, frozenset[str]]:
-    """(tau, important components) of a profile under a threshold policy.
+def scores(path: str | Path, score: ImportanceScore, numel: dict[str, int]) -> dict[str, float]:
+    """Component -> score, from a profile file.
 
-    ValueError where the profile's components are not the model's (`numel`: component -> elements).
+    ValueError where the profile's components are not the model's (`numel`: component -> elements) or a score is not
+    finite.
     """
-    rows, _ = load(path)
-    profiled = dict(zip(rows["component"], rows["numel"].astype(int), strict=True))
+    trace, profiled, _ = load(path)
     if profiled != numel:
         names = sorted(set(numel) ^ set(profiled)) or sorted(n for n in numel if numel[n] != profiled[n])
         first = names[0]
@@ -109,12 +121,17 @@ def important_set(path: str | Path, threshold: Any, numel: dict[str, int]) -> tu
             f"({profiled.get(first, 'no')} elements in the profile, {numel.get(first, 'no')} in the model); "
             "profile=auto makes one that does"
         )
-    scores = rows["score"].to_numpy(np.float64)
-    if not np.isfinite(scores).all():
-        bad = rows[~np.isfinite(scores)].iloc[0]
-        raise ValueError(f"profile '{path}': scores must be finite, got {bad.score} for {bad.component}; profile again")
-    tau, important = threshold(scores, list(rows["component"]))
-    return tau, frozenset(rows["component"][important])
+    found = dict(zip(profiled, score(trace).tolist(), strict=True))
+    for name, value in found.items():
+        if not np.isfinite(value):
+            raise ValueError(f"profile '{path}': scores must be finite, got {value} for {name}; profile again")
+    return found
+
+
+def important_set(scores: dict[str, float], threshold: ThresholdPolicy) -> tuple[float, frozenset[str]]:
+    """(tau, important components) of scores under a threshold policy."""
+    tau, important = threshold(np.array(list(scores.values())), list(scores))
+    return tau, frozenset(name for name, is_important in zip(scores, important, strict=True) if is_important)
 
 
 def provenance(cfg: DictConfig) -> dict[str, Any]:

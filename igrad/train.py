@@ -23,6 +23,7 @@ from igrad.interfaces import SyncStats, View
 from igrad.metrics import Timer, Window, whole_periods
 from igrad.model import load_model
 from igrad.record import Recorder
+from igrad.trace import Trace
 
 
 def main(directory: str, inputs: Inputs) -> None:
@@ -74,19 +75,19 @@ class Run:
         )
         self.deferral = build(cfg.deferral)
         self.timer = Timer(self.device)
+        self.scores: dict[str, float] = {}
         self.tau, self.important = self.choose_important()
         self.synchronizer = build(cfg.synchronizer)
         self.synchronizer.timed = self.timer
         self.synchronizer.prepare(self.components.views, self.important, None)
-        self.score = build(cfg.importance) if self.inputs.score_to else None
+        self.trace = Trace() if self.inputs.trace_to else None
 
     def choose_important(self) -> tuple[float, frozenset[str]]:
-        names = self.components.components
         threshold = build(self.cfg.threshold)
         if self.inputs.profile is None:
-            tau, important = threshold(np.zeros(len(names)), names)
-            return tau, frozenset(name for name, is_important in zip(names, important, strict=True) if is_important)
-        return profile.important_set(self.inputs.profile, threshold, self.components.numel)
+            return profile.important_set(dict.fromkeys(self.components.components, 0.0), threshold)
+        self.scores = profile.scores(self.inputs.profile, build(self.cfg.importance), self.components.numel)
+        return profile.important_set(self.scores, threshold)
 
     # ------------------------------------------------------------------------------------------ training
 
@@ -106,7 +107,7 @@ class Run:
             local = {v: g.clone() for v, g in gradients.items()} if self.profiles(step) else None
             stats = self.synchronizer.synchronize(gradients, step)
             if local is not None:
-                self.update_score(local, stats, step)
+                self.update_trace(local, stats, step)
             with self.timer("compute"):
                 self.apply(stats)
             self.synchronizer.reconcile(self.values(), step)
@@ -122,7 +123,7 @@ class Run:
                 checkpoint.save(self, done, record.totals)
         flushed = self.flush()
         record.finish(flushed, self.evaluate())
-        if self.score is not None:
+        if self.trace is not None:
             self.save_profile()
         elif self.rank == 0:
             self.model.save_pretrained(self.directory / "checkpoints" / "final")
@@ -204,17 +205,17 @@ class Run:
 
     def profiles(self, step: int) -> bool:
         first, last = self.cfg.profile_window
-        return self.score is not None and first <= step < last
+        return self.trace is not None and first <= step < last
 
-    def update_score(self, local: dict[View, Tensor], stats: SyncStats, step: int) -> None:
+    def update_trace(self, local: dict[View, Tensor], stats: SyncStats, step: int) -> None:
         payloads = {payload.view: payload for payload in stats.payloads}
         seen = {v: (v.part(self.parameters[v].data), g, payloads[v.name]) for v, g in local.items()}
-        self.score.update(seen, step)
+        self.trace.update(seen, step)
 
     def save_profile(self) -> None:
-        scores = self.score.compute()
+        measures = self.trace.gather()
         if self.rank == 0:
-            profile.save(Path(self.inputs.score_to), scores, self.components.numel, profile.provenance(self.cfg))
+            profile.save(Path(self.inputs.trace_to), self.trace, measures, profile.provenance(self.cfg))
 
     # -------------------------------------------------------------------------------------------- pieces
 

@@ -10,12 +10,20 @@ from omegaconf import OmegaConf
 
 from igrad import profile
 from igrad.data import Inputs
+from igrad.importance.magnitude_persistence import MagnitudePersistence
+from igrad.importance.saliency import Saliency
 from igrad.threshold.all import All
 from igrad.threshold.knee import Knee
+from igrad.trace import MEASURES, Trace
 from tests.strategies import read
 
-SCORES = {"1.q": 0.1, "0.q": 1 / 3, "0.fc1": 1.0, "1.fc1": 0.05}
-NUMEL = {"0.q": 40, "0.fc1": 80, "1.q": 41, "1.fc1": 80}
+NUMEL = {"1.q": 41, "0.q": 40, "0.fc1": 80, "1.fc1": 80}
+SALIENCY = {"1.q": 0.1, "0.q": 1 / 3, "0.fc1": 1.0, "1.fc1": 0.05}
+TRACED = {
+    "retained": np.array([[0.1, 0.5, 2, 1], [0.3, 0.7, 2, 2], [0.2, 0.6, 2, 3]]),
+    "gradient": np.ones((3, 4)),
+    "saliency": np.tile(list(SALIENCY.values()), (3, 1)),
+}
 GROUPS = {"model": "glass_0.9m", "workload": "pubmed", "sparsifier": "topk", "importance": "magnitude_persistence",
           "threshold": "knee", "residual": "full", "release": "periodic", "packing": "greedy",
           "collective": "allgather", "deferral": "zeros", "synchronizer": "importance", "optimizer": "adamw",
@@ -27,27 +35,42 @@ def config(groups=None, **knobs):
     return OmegaConf.merge({name: value for name, value in read("config").items() if name != "defaults"}, chosen, knobs)
 
 
+def save(path, provenance):
+    profile.save(path, Trace(steps=[7, 8, 9], numel=NUMEL), TRACED, provenance)
+
+
 @pytest.fixture
 def saved(tmp_path):
     path = tmp_path / "p.parquet"
-    profile.save(path, SCORES, NUMEL, {"seed": 42, "sparsifier": {"density": 0.01}})
+    save(path, {"seed": 42, "sparsifier": {"density": 0.01}})
     return path
 
 
-def test_scores_and_provenance_come_back_as_they_were(saved):
-    rows, provenance = profile.load(saved)
-    assert dict(zip(rows["component"], rows["score"], strict=True)) == SCORES
-    assert dict(zip(rows["component"], rows["numel"], strict=True)) == NUMEL
+def test_measures_and_provenance_come_back_as_they_were(saved):
+    trace, numel, provenance = profile.load(saved)
+    assert set(trace) == set(MEASURES)
+    assert all((trace[measure] == TRACED[measure]).all() for measure in MEASURES)
+    assert list(numel.items()) == list(NUMEL.items())
     assert provenance == {"seed": 42, "sparsifier": {"density": 0.01}}
     assert list(saved.parent.iterdir()) == [saved], "no temporary file stays"
 
 
-def test_the_important_set_goes_by_name_not_by_order(saved):
-    tau, important = profile.important_set(saved, Knee(), NUMEL)
-    expected_tau, is_important = Knee()(np.array(list(SCORES.values())))
+def test_one_file_serves_every_score_and_policy(saved):
+    in_another_order = dict(sorted(NUMEL.items()))
+    scores = profile.scores(saved, Saliency(), in_another_order)
+    assert scores == pytest.approx(SALIENCY)
+    assert profile.scores(saved, MagnitudePersistence(1.0), NUMEL)["0.fc1"] == 1.0
+    tau, important = profile.important_set(scores, Knee())
+    expected_tau, is_important = Knee()(np.array(list(scores.values())))
     assert tau == expected_tau
-    assert important == {name for name, yes in zip(SCORES, is_important, strict=True) if yes}
-    assert profile.important_set(saved, All(), NUMEL)[1] == set(NUMEL)
+    assert important == {name for name, yes in zip(scores, is_important, strict=True) if yes}
+    assert profile.important_set(scores, All())[1] == set(NUMEL)
+
+
+@pytest.mark.parametrize("bad", (np.nan, np.inf))
+def test_scores_must_be_finite(saved, bad):
+    with pytest.raises(ValueError, match=rf"p\.parquet': scores must be finite, got {bad} for 0\.q; profile again"):
+        profile.scores(saved, lambda trace: np.array([0.1, bad, 0.2, 0.3]), NUMEL)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +83,7 @@ def test_the_important_set_goes_by_name_not_by_order(saved):
 )
 def test_a_profile_of_another_model_is_refused(saved, numel, message):
     with pytest.raises(ValueError, match=rf"profile '.*p\.parquet' does not match the model: {message}"):
-        profile.important_set(saved, Knee(), numel)
+        profile.scores(saved, Saliency(), numel)
 
 
 def test_a_file_that_is_missing_or_something_else_is_refused(tmp_path):
@@ -72,15 +95,14 @@ def test_a_file_that_is_missing_or_something_else_is_refused(tmp_path):
         path.write_text(text)
         with pytest.raises(ValueError, match="is not a parquet file; profile=auto makes one"):
             profile.load(path)
-    pd.DataFrame({"component": ["0.q"], "score": [1.0]}).to_parquet(path)
-    with pytest.raises(ValueError, match="lacks the column numel; profile=auto makes one"):
+    pd.DataFrame({"component": ["0.q"], "step": [1], "numel": [1], "gradient": [1.0]}).to_parquet(path)
+    with pytest.raises(ValueError, match="lacks the column retained; profile=auto makes one"):
         profile.load(path)
 
 
-def test_a_profile_made_by_other_means_has_no_provenance(tmp_path):
-    path = tmp_path / "x.parquet"
-    pd.DataFrame({"component": ["0.q"], "score": [1.0], "numel": [3]}).to_parquet(path)
-    assert profile.load(path)[1] == {}
+def test_a_profile_made_by_other_means_has_no_provenance(saved):
+    pd.read_parquet(saved).to_parquet(saved)
+    assert profile.load(saved)[2] == {}
 
 
 # ------------------------------------------------------------------------------------------- on demand
@@ -94,7 +116,7 @@ def launched(tmp_path, monkeypatch):
 
     def run_ranks(cfg, directory, inputs):
         runs.append((cfg, directory))
-        profile.save(Path(inputs.score_to), SCORES, NUMEL, profile.provenance(cfg))
+        save(Path(inputs.trace_to), profile.provenance(cfg))
 
     def resolve(**changes):
         cfg = config(**changes)
@@ -108,13 +130,14 @@ def test_a_profile_is_made_once_and_shared_by_runs_that_differ_only_in_the_metho
     resolve, runs = launched
     path = resolve()
     same = (dict(release_period=16), dict(steps=7), dict(groups={"residual": "delayed"}), dict(num_buckets=9),
-            dict(groups={"deferral": "skip"}), dict(release_fraction=1.0), dict(study="other"))  # fmt: skip
+            dict(groups={"deferral": "skip"}),
+            dict(groups={"importance": "snr"}), dict(release_fraction=1.0), dict(study="other"))  # fmt: skip
     assert {resolve(**changes) for changes in same} == {path}
     assert len(runs) == 1
     other = (dict(seed=1), dict(density=0.5), dict(groups={"workload": "wiki"}), dict(learning_rate=1e-4),
              dict(groups={"sparsifier": "adtopk"}), dict(profile_window=[1, 2]))  # fmt: skip
     assert len({path, *(resolve(**changes) for changes in other)}) == len(runs) == 1 + len(other)
-    assert profile.load(path)[1]["seed"] == 42
+    assert profile.load(path)[2]["seed"] == 42
 
 
 def test_no_profile_where_none_is_looked_at(launched):

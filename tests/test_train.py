@@ -92,7 +92,7 @@ def scores(inputs, tmp_path_factory):
     folder = tmp_path_factory.mktemp("profile")
     path = folder / "scores.parquet"
     cfg = tiny.config("threshold=knee", "profile_window=[2,10]")
-    on_ranks(2, trained, profile.profiling(cfg), folder / "run", profile.replace(inputs, score_to=str(path)))
+    on_ranks(2, trained, profile.profiling(cfg), folder / "run", profile.replace(inputs, trace_to=str(path)))
     return str(path)
 
 
