@@ -32,7 +32,6 @@ def main(directory: str, inputs: Inputs) -> None:
     cfg = OmegaConf.load(Path(directory) / "config.yaml")
     assert isinstance(cfg, DictConfig)
     cluster = build(cfg.cluster)
-    torch.set_num_threads(cluster.threads_per_process)
     device = cluster.torch_device(cfg.num_processes, int(os.environ["LOCAL_RANK"]))
     if device.type == "cuda":
         torch.cuda.set_device(device)
