@@ -1,0 +1,201 @@
+"""How a figure looks: one-column width, colours that colour-blind readers can tell apart, units on every axis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+WIDTH = 3.35  # inches, one column
+
+# Okabe and Ito (2008), without the yellow that vanishes on white
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+GREY = "#777777"
+
+RC = {
+    "font.size": 8,
+    "axes.labelsize": 8,
+    "axes.titlesize": 8,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 7,
+    "legend.title_fontsize": 7,
+    "legend.frameon": False,
+    "legend.handlelength": 1.6,
+    "legend.columnspacing": 1.2,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#E5E5E5",
+    "grid.linewidth": 0.6,
+    "axes.linewidth": 0.7,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 4,
+    "savefig.dpi": 200,
+    "figure.constrained_layout.use": True,
+    "pdf.fonttype": 42,  # text stays text
+    "svg.hashsalt": "igrad",
+}
+
+# What a column is called on an axis, with its unit.
+LABELS = {
+    "release_period": "release period R (steps)",
+    "residual": "residual",
+    "num_seeds": "seeds",
+    "seed": "seed",
+    "step": "optimizer step",
+    "val_loss": "validation loss (nats/token)",
+    "val_loss_difference": "loss − loss at R = 1 (nats/token)",
+    "val_ppl": "perplexity",
+    "val_accuracy": "next-token accuracy (%)",
+    "wire_bytes": "wire bytes per rank and step",
+    "total_wire_bytes": "wire bytes per rank so far",
+    "flush_wire_bytes": "wire bytes of the flush",
+    "wire_ratio": "bytes / bytes at R = 1",
+    "staleness_steps": "staleness (steps)",
+    "max_staleness_steps": "largest staleness (steps)",
+    "step_ratio": "step time / step time at R = 1",
+    "step_ms": "step time (ms)",
+}
+
+# The same, short enough for the head of a table; bytes get their unit from the values.
+HEADINGS = {
+    "release_period": "R",
+    "val_loss": "val. loss",
+    "val_loss_difference": "Δ loss",
+    "val_accuracy": "acc. (%)",
+    "wire_bytes": "wire/step",
+    "flush_wire_bytes": "flush",
+    "wire_ratio": "bytes / R=1",
+    "staleness_steps": "stale (steps)",
+    "max_staleness_steps": "max",
+    "step_ratio": "time / R=1",
+}
+
+
+def use() -> None:
+    """Draw in this style from here on."""
+    matplotlib.rcParams.update(RC)
+
+
+def label(column: str) -> str:
+    """A column's name for readers; one that LABELS lacks is read as written, its unit in brackets."""
+    words, _, unit = column.rpartition("_")
+    spelt = f"{words} ({unit})" if words and unit in ("ms", "s") else column
+    return LABELS.get(column, spelt.replace("_", " "))
+
+
+def axis_label(column: str) -> str:
+    """The same on two lines where it ends in a unit: a low panel has no room for one."""
+    return label(column).replace(" (", "\n(")
+
+
+def panels(num: int, height: float, sharex: bool = True) -> tuple[Figure, list[Axes]]:
+    """A one-column figure with panels (of `height` inches) one above the other."""
+    figure = Figure(figsize=(WIDTH, num * height + 0.55), layout="constrained")
+    axes = figure.subplots(num, 1, sharex=sharex, squeeze=False)[:, 0]
+    return figure, list(axes)
+
+
+def colors(names: Iterable[Any]) -> dict[Any, str]:
+    """A colour per category."""
+    return {name: PALETTE[i % len(PALETTE)] for i, name in enumerate(names)}
+
+
+def markers(names: Iterable[Any]) -> dict[Any, str]:
+    """A marker per category, so that a print in grey can still be read."""
+    return {name: MARKERS[i % len(MARKERS)] for i, name in enumerate(names)}
+
+
+def shades(values: Iterable[Any]) -> dict[Any, Any]:
+    """Colours of an ordered quantity, dark to light (viridis without its palest end)."""
+    values = list(values)
+    cmap = matplotlib.colormaps["viridis"]
+    return {value: cmap(0.85 * i / max(1, len(values) - 1)) for i, value in enumerate(values)}
+
+
+def dodge(position: int, num: int) -> float:
+    """Factor on a log2 axis that sets series side by side: what coincides would hide."""
+    return 2 ** (0.12 * (position - (num - 1) / 2))
+
+
+def points(axes: Axes, rows: pd.DataFrame, x: str, y: str, shift: float = 1.0, scale: float = 1.0, **look: Any) -> None:
+    """Means joined by a line, sd over seeds as error bars (none where there is one seed)."""
+    sd = rows[f"{y}_sd"].fillna(0) * scale
+    axes.errorbar(rows[x] * shift, rows[y] * scale, yerr=sd if sd.any() else None, capsize=2, elinewidth=0.8, **look)
+
+
+def band(axes: Axes, rows: pd.DataFrame, x: str, y: str, **look: Any) -> None:
+    """A curve of means in a band of one sd over seeds."""
+    axes.plot(rows[x], rows[y], **look)
+    if rows[f"{y}_sd"].notna().any():
+        low, high = rows[y] - rows[f"{y}_sd"], rows[y] + rows[f"{y}_sd"]
+        axes.fill_between(rows[x], low, high, color=look.get("color"), alpha=0.2, linewidth=0)
+
+
+def powers_axis(axes: Axes, values: Iterable[int]) -> None:
+    """A log2 x axis that names exactly these values."""
+    values = sorted(set(values))
+    axes.set_xscale("log", base=2)
+    axes.set_xlim(values[0] / 1.25, values[-1] * 1.25)
+    axes.xaxis.set_major_locator(FixedLocator(values))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
+def bytes_axis(axis: Any, log: bool = False) -> None:
+    """Ticks such as 50 kB."""
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)) if log else MaxNLocator(4, steps=[1, 2, 5, 10]))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(EngFormatter(unit="B"))
+
+
+def seeds(frame: pd.DataFrame) -> str:
+    """`mean ± sd over 3 seeds`."""
+    counts = sorted(frame["num_seeds"].unique())
+    number = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]}–{counts[-1]}"
+    return "1 seed" if counts == [1] else f"mean ± sd over {number} seeds"
+
+
+def legend(figure: Figure, rows: list[list[Line2D]], title: str) -> None:
+    """Row by row above the panels, where it can hide no data."""
+    columns = max(len(row) for row in rows)
+    filled = [row + [handle("", linestyle="none")] * (columns - len(row)) for row in rows]
+    by_column = [each for column in zip(*filled, strict=True) for each in column]  # the order matplotlib fills in
+    figure.legend(handles=by_column, title=title, loc="outside upper center", ncols=columns)
+
+
+def rows_of(handles: list[Line2D], columns: int) -> list[list[Line2D]]:
+    """A legend's entries in rows."""
+    return [handles[i : i + columns] for i in range(0, len(handles), columns)]
+
+
+def handle(name: str, **look: Any) -> Line2D:
+    """A legend entry."""
+    return Line2D([], [], label=name, **look)
+
+
+def mark(figure: Figure, text: str) -> None:
+    """Say on the figure itself that it is not the whole."""
+    figure.supxlabel(text, color=PALETTE[1], fontsize=7, fontweight="bold")
+
+
+def save(figure: Figure, path: Path, formats: Iterable[str]) -> list[Path]:
+    """The figure in each format; the same data gives the same bytes."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # laid out; once is enough for every format
+    written = []
+    for suffix in formats:
+        metadata = {"CreationDate": None} if suffix == "pdf" else {"Date": None} if suffix == "svg" else {}
+        written.append(path.with_suffix(f".{suffix}"))
+        figure.savefig(written[-1], metadata=metadata)
+    return written

@@ -1,0 +1,135 @@
+"""Run directories without training: the recorder itself writes them, so that their formats cannot drift apart."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.distributed as dist
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
+
+from igrad import compose, launch
+from igrad.compose import CONF, Point
+from igrad.config import config_hash, plain
+from igrad.interfaces import Payload, SyncStats, View
+from igrad.metrics import PHASES, Window, whole_periods
+from igrad.record import Recorder
+
+STEPS, EVERY = 32, 8
+VIEWS = [View(f"{layer}.{kind}", f"{layer}.{kind}", f"{layer}.{kind}", (8,)) for layer in "01" for kind in "qk"]
+IMPORTANT = {"0.q", "0.k", "1.q"}
+IMPORTANT_BYTES, LOW_BYTES, FLUSH_BYTES = 30_000, 60_000, 200_000
+
+
+def loss(release_period: int, residual: str, seed: int, progress: float = 1.0) -> float:
+    """Falls from 5.5; a longer period, no residual and a later seed cost a little."""
+    cost = 0.02 * math.log2(release_period) * (seed - 41) ** 0.5 + 0.05 * (residual == "none") + 0.01 * (seed - 42)
+    return 5.5 - progress * (2 - cost)
+
+
+FIXED = ("study=rq3", f"steps={STEPS}", f"eval_every={EVERY}", f"log_every={EVERY}", "tracking=none")
+
+
+@functools.cache
+def base() -> DictConfig:
+    """The config that every point varies."""
+    [point] = compose.points(list(FIXED))
+    return point.cfg
+
+
+def points(**knobs: list) -> list[Point]:
+    """A sweep's points, as `python run.py study=rq3 … -m` composes them."""
+    axes = {"release_period": [1, 2, 4, 8, 16], "residual": ["full", "none"], "seed": [42, 43], **knobs}
+    combinations: list[dict] = [{}]
+    for name, values in axes.items():
+        combinations = [{**each, name: value} for each in combinations for value in values]
+    sweep = []
+    for chosen in combinations:
+        cfg = base().copy()
+        for name, value in chosen.items():
+            folder = CONF / name
+            cfg[name] = OmegaConf.load(folder / f"{value}.yaml") if folder.is_dir() else value
+        sweep.append(Point([*FIXED, *(f"{name}={value}" for name, value in chosen.items())], cfg))
+    return sweep
+
+
+def write_sweep(sweep: list[Point], but: int = 0) -> None:
+    """The manifest, and the runs but the last few, under ./outputs."""
+    launch.write_manifests(sweep, "python run.py +rq=rq3 -m", [])
+    store = dist.HashStore()
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        for point in sweep[: len(sweep) - but]:
+            write_run(point)
+    finally:
+        dist.destroy_process_group()
+
+
+def write_run(point: Point) -> None:
+    cfg, directory = point.cfg, point.directory
+    directory.mkdir(parents=True)
+    OmegaConf.save(OmegaConf.create(plain(cfg)), directory / "config.yaml")
+    residual = cfg.residual._target_.split(".")[-2]
+
+    def evaluation(step: int) -> dict[str, float]:
+        value = loss(cfg.release_period, residual, cfg.seed, min(1.0, step / cfg.steps) ** 0.5)
+        return {"val_loss": value, "val_ppl": math.exp(value), "val_accuracy": 1 / value}
+
+    def held(view: View) -> Tensor | None:
+        return None if residual == "none" else torch.ones(view.numel)
+
+    run = SimpleNamespace(
+        cfg=cfg, directory=directory, rank=0, num_ranks=1, device=torch.device("cpu"), started=time.time(), tau=0.5,
+        components=SimpleNamespace(views=VIEWS, components=[view.name for view in VIEWS], share=1.0),
+        important=frozenset(IMPORTANT), parameters=dict.fromkeys(VIEWS), synchronizer=SimpleNamespace(pending=held),
+        timer=SimpleNamespace(drain=lambda: dict.fromkeys(PHASES, 1.0)),
+        optimizer=SimpleNamespace(param_groups=[{"lr": cfg.learning_rate}]), scores={"0.q": 1.0},
+    )  # fmt: skip
+    record = Recorder(run, 0)
+    record.write(step=0, **evaluation(0))
+    window, log_every = Window(), whole_periods(EVERY, cfg.release_period)
+    for step in range(cfg.steps):
+        releases = (step + 1) % cfg.release_period == 0
+        sent = [view for view in VIEWS if releases or view.name in IMPORTANT]
+        payloads = tuple(Payload(v.name, 0, v.numel, torch.ones(2), torch.arange(2)) for v in sent)
+        stats = SyncStats(
+            payload_bytes=sum(payload.bytes for payload in payloads),
+            wire_bytes=IMPORTANT_BYTES + LOW_BYTES * releases,
+            num_released=int(releases),
+            deferred=frozenset(view.name for view in VIEWS) - {view.name for view in sent},
+            payloads=payloads,
+        )
+        window.add(torch.tensor(4.0), stats)
+        record.components.add(payloads, step)
+        if (step + 1) % log_every == 0:
+            record.close(window, stats, step + 1, lambda done=step + 1: evaluation(done) if done < cfg.steps else {})
+            window = Window()
+    record.finish(None if residual == "none" else SyncStats(wire_bytes=FLUSH_BYTES), evaluation(cfg.steps))
+
+
+def fail(point: Point, error: str) -> None:
+    """What the launcher leaves of a run that failed."""
+    launch.failed(point.directory, config_hash(point.cfg), error)
+
+
+def rewrite(path: Path, **changes: object) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def complete(factory: pytest.TempPathFactory) -> Path:
+    """outputs/ with one complete sweep, written once per session: not to be changed."""
+    folder = factory.getbasetemp() / "complete"
+    if folder.exists():
+        return folder / "outputs"
+    folder.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        write_sweep(points())
+    return folder / "outputs"
