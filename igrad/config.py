@@ -106,7 +106,9 @@ def check(cfg: DictConfig) -> None:
         if key not in KNOBS:
             raise ValueError(f"unknown key '{key}'{did_you_mean(str(key), (*KNOBS, *DELTAS), SEE_HELP)}")
     plain(cfg)
-    at_least_one = ("steps", "batch_size", "micro_batches", "num_processes", "release_period", "num_buckets",
+    if cfg.steps < 0:
+        raise ValueError(f"steps must be at least 0 (profile and evaluate only), got {cfg.steps}")
+    at_least_one = ("batch_size", "micro_batches", "num_processes", "release_period", "num_buckets",
                     "eval_every", "eval_windows", "log_every", "checkpoint_every")  # fmt: skip
     for key in at_least_one:
         if cfg[key] is not None and cfg[key] < 1:
