@@ -8,6 +8,7 @@ import pkgutil
 import re
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import analysis
 import rq
@@ -25,8 +26,13 @@ def main(argv: list[str] | None = None) -> int:
         return 2
 
 
+class Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(f"{message}; see --help")
+
+
 def arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Figures and tables from run directories, offline.")
+    parser = Parser(description="Figures and tables from run directories, offline.")
     parser.add_argument("rqs", nargs="*", metavar="rq", help="research questions; default: all that have runs")
     parser.add_argument("--runs", type=Path, default=Path("outputs"), help="folder of the runs (outputs)")
     parser.add_argument("--out", type=Path, help="folder to write to (<runs>/figures)")
@@ -92,7 +98,6 @@ def draw(told: argparse.Namespace) -> int:
 def write(study: Study, told: argparse.Namespace) -> None:
     """Every table and figure of one RQ; a folder per setting where its runs are of several."""
     tables, figures = (importlib.import_module(f"{package}.{study.name}") for package in ("rq", "analysis"))
-    style.use()
     for label, setting in study.settings(tables.AXES).items():
         folder = told.out / study.name / re.sub(r"[^\w.,=+-]+", "_", label)
         folder.mkdir(parents=True, exist_ok=True)

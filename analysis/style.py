@@ -82,11 +82,6 @@ HEADINGS = {
 }
 
 
-def use() -> None:
-    """Draw in this style from here on."""
-    matplotlib.rcParams.update(RC)
-
-
 def label(column: str) -> str:
     """A column's name for readers; one that LABELS lacks is read as written, its unit in brackets."""
     words, _, unit = column.rpartition("_")
@@ -100,7 +95,8 @@ def axis_label(column: str) -> str:
 
 
 def panels(num: int, height: float, sharex: bool = True) -> tuple[Figure, list[Axes]]:
-    """A one-column figure with panels (of `height` inches) one above the other."""
+    """A one-column figure with panels (of `height` inches) one above the other, in this style."""
+    matplotlib.rcParams.update(RC)
     figure = Figure(figsize=(WIDTH, num * height + 0.55), layout="constrained")
     axes = figure.subplots(num, 1, sharex=sharex, squeeze=False)[:, 0]
     return figure, list(axes)

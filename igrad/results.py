@@ -114,7 +114,7 @@ def load(study: str, root: str | Path = "outputs") -> Study:
     """Everything of one study; empty frames where nothing has finished. ValueError where a finished run is damaged."""
     folder = Path(root) / study
     told: dict[str, dict[str, Any]] = {}
-    rows, curve_frames, component_frames = [], [], []
+    rows, curve_rows, component_frames = [], [], []
     for directory in sorted(path.parent for path in folder.glob("*/config.yaml")):
         summary = read_summary(directory)
         if summary.get("status") != "finished":
@@ -123,7 +123,8 @@ def load(study: str, root: str | Path = "outputs") -> Study:
             config = yaml.load((directory / "config.yaml").read_text(), LOADER)
             chosen = told[directory.name] = knobs(config)
             rows.append({"run": directory.name, **chosen, **results(summary)})
-            curve_frames.append(read_curve(directory).assign(run=directory.name))
+            lines = (directory / "metrics.jsonl").read_text().splitlines()
+            curve_rows += [{"run": directory.name, **json.loads(line)} for line in lines]
             if (directory / "components.parquet").exists():
                 component_frames.append(pd.read_parquet(directory / "components.parquet").assign(run=directory.name))
         except (OSError, ValueError, KeyError, yaml.YAMLError) as error:
@@ -133,11 +134,15 @@ def load(study: str, root: str | Path = "outputs") -> Study:
     runs = pd.DataFrame(rows)
     by_run = runs[["run", *names]] if rows else runs
 
-    def with_knobs(frames: list[pd.DataFrame]) -> pd.DataFrame:
-        return by_run.merge(pd.concat(frames), on="run") if frames else pd.DataFrame({"run": []})
+    def with_knobs(frame: pd.DataFrame) -> pd.DataFrame:
+        return by_run.merge(frame, on="run") if len(frame) else pd.DataFrame({"run": []})
 
+    curves = pd.DataFrame(curve_rows)
+    measured = [name for name in curves if name not in ("run", "step")]
+    curves = curves.astype(dict.fromkeys(measured, float))  # what was not measured: NaN
+    components = pd.concat(component_frames) if component_frames else pd.DataFrame()
     runs = runs if rows else pd.DataFrame({"run": []})
-    return Study(study, runs, with_knobs(curve_frames), with_knobs(component_frames), sweeps(study, root), names)
+    return Study(study, runs, with_knobs(curves), with_knobs(components), sweeps(study, root), names)
 
 
 def runs(study: str, root: str | Path = "outputs") -> pd.DataFrame:
@@ -188,12 +193,6 @@ def read_summary(directory: Path) -> dict[str, Any]:
         return json.loads((directory / "summary.json").read_text())
     except (OSError, ValueError):
         return {}
-
-
-def read_curve(directory: Path) -> pd.DataFrame:
-    """metrics.jsonl, what was not measured as NaN."""
-    lines = (directory / "metrics.jsonl").read_text().splitlines()
-    return pd.DataFrame([json.loads(line) for line in lines]).astype(float).astype({"step": int})
 
 
 def results(summary: dict[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,6 @@ PERIODS = [1, 2, 4, 8, 16]
 
 @pytest.fixture(scope="module")
 def figures(study) -> dict[str, Figure]:
-    style.use()
     return drawing.figures(study)
 
 
