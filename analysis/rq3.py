@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
@@ -27,7 +29,7 @@ def figures(study: Study) -> dict[str, Figure]:
     return drawn
 
 
-def looks(table: pd.DataFrame) -> dict[str, dict]:
+def looks(table: pd.DataFrame) -> dict[str, dict[str, Any]]:
     """Colour and marker of each residual."""
     names = sorted(table["residual"].unique())
     return {name: {"color": style.colors(names)[name], "marker": style.markers(names)[name]} for name in names}
@@ -56,7 +58,7 @@ def quality(table: pd.DataFrame) -> Figure:
 
 def staleness(table: pd.DataFrame) -> Figure:
     """Age of what low-importance components wait to send, against R, with what one release every R steps makes it."""
-    reference = {"color": style.GREY, "linestyle": ":"}
+    reference: dict[str, Any] = {"color": style.GREY, "linestyle": ":"}
     expected = style.handle("(R − 1) / 2 and R − 1", **reference)
     figure = against_period(table, {"staleness_steps": 1, "max_staleness_steps": 1}, (expected,))
     periods = np.array(sorted(table["release_period"].unique()))
@@ -103,7 +105,7 @@ def tradeoff(table: pd.DataFrame) -> Figure:
     for residual, rows in table.groupby("residual"):
         axes.plot(rows["wire_bytes"], rows["val_loss"], color=colors[residual], linewidth=0.8, label=residual)
         for period, point in rows.groupby("release_period"):
-            look = {"color": colors[residual], "marker": shape[period], "linestyle": "none"}
+            look: dict[str, Any] = {"color": colors[residual], "marker": shape[period], "linestyle": "none"}
             style.points(axes, point, "wire_bytes", "val_loss", **look)
     style.bytes_axis(axes.xaxis)
     axes.set_xlabel(style.label("wire_bytes"))

@@ -70,12 +70,15 @@ def conclusion(study: Study, tolerance: float = 0.02) -> str:
             continue
         kept = rows[rows["val_loss_difference"] <= tolerance]
         best, last = kept.loc[kept["release_period"].idxmax()], rows.loc[rows["release_period"].idxmax()]
-        lines.append(
-            f"- **{residual}**: R = {best['release_period']} is the rarest release that costs at most {tolerance:g} "
-            f"nats per token ({difference(best)}); it sends {best['wire_ratio']:.0%} of the bytes per step of R = 1."
-        )
+        if best["release_period"] == 1:
+            lines.append(f"- **{residual}**: every R above 1 costs more than {tolerance:g} nats per token.")
+        else:
+            lines.append(
+                f"- **{residual}**: R = {best['release_period']} is the rarest release that costs at most {tolerance:g} "
+                f"nats per token ({difference(best)}); it sends {best['wire_ratio']:.0%} of the bytes per step of R = 1."
+            )
         if last["release_period"] != best["release_period"]:
-            lines[-1] += f" R = {last['release_period']}: {difference(last)} at {last['wire_ratio']:.0%}."
+            lines[-1] += f" R = {last['release_period']}: {difference(last)}; {last['wire_ratio']:.0%} of the bytes."
     return "\n".join(lines)
 
 

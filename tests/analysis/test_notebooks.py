@@ -35,4 +35,4 @@ def test_rq3_runs(outputs, tmp_path):
     kinds = [set(output.data) for output in shown]
     assert sum("image/png" in kind for kind in kinds) == 6 and sum("text/html" in kind for kind in kinds) == 1
     [conclusion] = [output.data["text/markdown"] for output in shown if "text/markdown" in output.data]
-    assert "**full**" in conclusion and "**none**" in conclusion and "rarest" in conclusion
+    assert "**full**" in conclusion and "**none**" in conclusion

@@ -72,3 +72,4 @@ def test_the_conclusion_reads_its_numbers_from_the_table(study):
     generous, strict = (rq3.conclusion(study, tolerance) for tolerance in (cost + 1e-6, cost - 1e-6))
     assert "**full**: R = 4 is the rarest" in generous and f"{cost:+.3f}" in generous and "50% of the bytes" in generous
     assert "**full**: R = 2 is the rarest" in strict
+    assert "**full**: every R above 1 costs more than 0 nats per token. R = 16: +" in rq3.conclusion(study, 0)
