@@ -74,8 +74,9 @@ def conclusion(study: Study, tolerance: float = 0.02) -> str:
             lines.append(f"- **{residual}**: every R above 1 costs more than {tolerance:g} nats per token.")
         else:
             lines.append(
-                f"- **{residual}**: R = {best['release_period']} is the rarest release that costs at most {tolerance:g} "
-                f"nats per token ({difference(best)}); it sends {best['wire_ratio']:.0%} of the bytes per step of R = 1."
+                f"- **{residual}**: R = {best['release_period']} is the rarest release that costs at most "
+                f"{tolerance:g} nats per token ({difference(best)}); it sends {best['wire_ratio']:.0%} of the bytes "
+                "per step of R = 1."
             )
         if last["release_period"] != best["release_period"]:
             lines[-1] += f" R = {last['release_period']}: {difference(last)}; {last['wire_ratio']:.0%} of the bytes."
