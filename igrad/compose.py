@@ -25,6 +25,7 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
+from tqdm import tqdm
 
 from igrad.config import DELTAS, GROUPS, KNOBS, SEE_HELP, config_hash, did_you_mean, digest, one_line
 
@@ -99,23 +100,35 @@ class Composer:
         self.hydra = hydra
         self.config_name = config_name
 
-    def compose(self, overrides: list[str], mode: RunMode) -> DictConfig:
-        return self.hydra.compose_config(self.config_name, list(overrides), mode, with_log_configuration=False)
+    def compose(self, overrides: list[str]) -> DictConfig:
+        """What all points of a sweep share; a single run's whole config. The axes of a sweep are left out."""
+        return self.hydra.compose_config(
+            self.config_name,
+            list(overrides),
+            RunMode.MULTIRUN,
+            with_log_configuration=False,
+            validate_sweep_overrides=False,
+        )
 
     def points(self, overrides: list[str], multirun: bool) -> list[Point]:
         try:
-            mode = RunMode.MULTIRUN if multirun else self.hydra.get_mode(self.config_name, list(overrides))
-            base = self.compose(overrides, mode or RunMode.RUN)
+            base = self.compose(overrides)
             loader = self.hydra.config_loader
             assert isinstance(loader, ConfigLoaderImpl)
-            if mode != RunMode.MULTIRUN:
+            if not multirun and base.hydra.mode != RunMode.MULTIRUN:
+                for told in OverridesParser.create(loader).parse_overrides(overrides):
+                    if told.is_sweep_override():
+                        raise ValueError(f"'{told.input_line}' is a sweep: add -m (a list is written [1,2])")
                 return [point(base)]
             if base.hydra.sweeper._target_ != BASIC_SWEEPER:
                 raise ValueError(f"hydra/sweeper must be basic, got {base.hydra.sweeper._target_}")
             axes = [f"{key}={value}" for key, value in (base.hydra.sweeper.params or {}).items()]
             told = OverridesParser.create(loader).parse_overrides([*axes, *base.hydra.overrides.task])
             [batch] = BasicSweeper.split_arguments(told, None)
-            return [point(loader.load_sweep_config(base, list(each))) for each in batch]
+            bar = tqdm(
+                batch, desc="composing", unit="point", leave=False, delay=3, disable=None
+            )  # None: off a terminal
+            return [point(loader.load_sweep_config(base, list(each))) for each in bar]
         except (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, AssertionError) as error:
             raise ValueError(self.explain(error, overrides)) from error
 
@@ -153,8 +166,6 @@ class Composer:
             return f"unknown key '{match[1]}' in ${{...}}{did_you_mean(match[1], KNOBS, SEE_HELP)}{where}"
         if match := re.search(r"(?:^|\n)([^\n]+)\n\s*full_key: (\S+)", text):
             return f"{match[2]}: {match[1]}{where}"
-        if match := re.search(r"Ambiguous value for argument '(.+)'", text):
-            return f"'{match[1]}' is a sweep: add -m (a list is written [1,2])"
         if "Config group override must be a string" in text:
             return f"a group needs the name of an option: {shlex.join(overrides)}{SEE_HELP}"
         if isinstance(error, OverrideParseException):
@@ -170,7 +181,7 @@ class Composer:
             return did_you_mean(word, {*KNOBS, *GROUPS, *DELTAS}, SEE_HELP)
         chosen = [o for o in overrides if re.split("[.=@]", o.lstrip("+~"))[0] in GROUPS and "." not in o.split("=")[0]]
         try:
-            node = OmegaConf.select(self.compose(chosen, RunMode.MULTIRUN), parent)
+            node = OmegaConf.select(self.compose(chosen), parent)
         except (HydraException, OmegaConfBaseException, ValueError):
             node = None
         known = [str(name) for name in node if not str(name).startswith("_")] if OmegaConf.is_dict(node) else []
