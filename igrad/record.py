@@ -123,6 +123,7 @@ class Recorder:
             "tau": self.run.tau,
             "important": [name for name in self.run.components.components if name in self.run.important],
             "low": [name for name in self.run.components.components if name not in self.run.important],
+            "profile": self.run.inputs.profile,
             "scores": self.run.scores,
             "mapped_share": self.run.components.share,
             "achieved_density": self.achieved_density,
