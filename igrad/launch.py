@@ -71,10 +71,12 @@ def plan(argv: list[str]) -> list[Point]:
         check(point.cfg)
         build(point.cfg.cluster).device_type(point.cfg.num_processes)
 
-    from igrad import data  # imports what reads models and texts
+    from igrad import data, profile  # import what reads models and texts
 
     for point in sweep:
-        planned[tuple(point.overrides)] = (point.cfg, data.prepare(point.cfg))
+        inputs = data.prepare(point.cfg)
+        profile.check(point.cfg, inputs)
+        planned[tuple(point.overrides)] = (point.cfg, inputs)
     return sweep
 
 

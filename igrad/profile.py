@@ -21,7 +21,8 @@ from omegaconf import DictConfig, OmegaConf
 from igrad.config import build, digest, plain
 from igrad.data import Inputs
 from igrad.interfaces import ImportanceScore, ThresholdPolicy
-from igrad.trace import MEASURES, Trace
+from igrad.profile_file import load
+from igrad.trace import Trace
 
 PROFILES = Path("outputs/profiles")
 
@@ -50,6 +51,19 @@ def profiling(cfg: DictConfig) -> DictConfig:
     run.eval_every = run.steps
     run.checkpoint_every = None
     return run
+
+
+def check(cfg: DictConfig, inputs: Inputs) -> None:
+    """A profile that a run names must fit its model. ValueError, before any process is started."""
+    if cfg.profile == "auto" or not wanted(cfg):
+        return
+    load(cfg.profile)  # before the seconds that transformers takes to import
+
+    from igrad.components import map_components
+    from igrad.model import skeleton
+
+    found = map_components(skeleton(inputs.model), cfg.model.get("patterns"), cfg.components.embeddings)
+    important_set(scores(cfg.profile, build(cfg.importance), found.numel), build(cfg.threshold))
 
 
 def resolve(cfg: DictConfig, inputs: Inputs, run_ranks: Callable[[DictConfig, Path, Inputs], None]) -> str | None:
@@ -84,26 +98,6 @@ def save(path: Path, trace: Trace, measures: dict[str, np.ndarray], provenance: 
     temporary = path.with_suffix(".tmp")
     pq.write_table(table, temporary)
     temporary.rename(path)
-
-
-def load(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, int], dict[str, Any]]:
-    """(measure -> float64 [steps, components], component -> elements, provenance).
-
-    ValueError where the file is missing or something else.
-    """
-    if not Path(path).is_file():
-        raise ValueError(f"profile '{path}' does not exist; profile=auto makes one")
-    try:
-        table = pq.read_table(path)
-    except pa.ArrowInvalid:
-        raise ValueError(f"profile '{path}' is not a parquet file; profile=auto makes one") from None
-    missing = {"step", "component", "numel", *MEASURES} - set(table.column_names)
-    if missing:
-        raise ValueError(f"profile '{path}' lacks the column {min(missing)}; profile=auto makes one")
-    rows = table.to_pandas()
-    numel = dict(zip(rows["component"], rows["numel"].astype(int), strict=True))
-    trace = {measure: rows[measure].to_numpy(np.float64).reshape(-1, len(numel)) for measure in MEASURES}
-    return trace, numel, json.loads((table.schema.metadata or {}).get(b"igrad", b"{}"))
 
 
 def scores(path: str | Path, score: ImportanceScore, numel: dict[str, int]) -> dict[str, float]:

@@ -11,7 +11,7 @@ import functools
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ class Study:
     sweeps: pd.DataFrame  # one row per sweep and point, with its status
     knobs: tuple[str, ...]
     incomplete: str | None = None  # why a reader must not take it for the whole; None = it is whole
+    configs: dict[str, dict[str, Any]] = field(default_factory=dict)  # run -> its config.yaml
 
     def of(self, runs: pd.DataFrame, incomplete: str | None = None) -> Study:
         """The study of some of its runs."""
@@ -113,6 +114,7 @@ class Study:
 def load(study: str, root: str | Path = "outputs") -> Study:
     """Everything of one study; empty frames where nothing has finished. ValueError where a finished run is damaged."""
     folder = Path(root) / study
+    configs: dict[str, dict[str, Any]] = {}
     told: dict[str, dict[str, Any]] = {}
     rows, curve_rows, component_frames = [], [], []
     for directory in sorted(path.parent for path in folder.glob("*/config.yaml")):
@@ -120,9 +122,10 @@ def load(study: str, root: str | Path = "outputs") -> Study:
         if summary.get("status") != "finished":
             continue
         try:
-            config = yaml.load((directory / "config.yaml").read_text(), LOADER)
+            config = configs[directory.name] = yaml.load((directory / "config.yaml").read_text(), LOADER)
             chosen = told[directory.name] = knobs(config)
-            rows.append({"run": directory.name, **chosen, **results(summary)})
+            profiled = {"profile_file": profile_file(summary.get("profile"), Path(root))}
+            rows.append({"run": directory.name, **chosen, **results(summary), **profiled})
             lines = (directory / "metrics.jsonl").read_text().splitlines()
             curve_rows += [{"run": directory.name, **json.loads(line)} for line in lines]
             if (directory / "components.parquet").exists():
@@ -142,7 +145,8 @@ def load(study: str, root: str | Path = "outputs") -> Study:
     curves = curves.astype(dict.fromkeys(measured, float))  # what was not measured: NaN
     components = pd.concat(component_frames) if component_frames else pd.DataFrame()
     runs = runs if rows else pd.DataFrame({"run": []})
-    return Study(study, runs, with_knobs(curves), with_knobs(components), sweeps(study, root), names)
+    by_component = with_knobs(components)
+    return Study(study, runs, with_knobs(curves), by_component, sweeps(study, root), names, configs=configs)
 
 
 def runs(study: str, root: str | Path = "outputs") -> pd.DataFrame:
@@ -206,9 +210,19 @@ def results(summary: dict[str, Any]) -> dict[str, Any]:
         "tau": summary["tau"],
         "num_important": len(summary["important"]),
         "num_low": len(summary["low"]),
+        "important": tuple(summary["important"]),
         "low": tuple(summary["low"]),
+        "scores": summary.get("scores") or {},
         **{name: summary.get(name) for name in ("achieved_density", "mapped_share", "startup_s", "git")},
     }
+
+
+def profile_file(told: str | None, root: Path) -> str | None:
+    """Where a run's profile lies now: its path is relative to the folder of outputs/, which may have been renamed."""
+    if told is None:
+        return None
+    places = (root.parent / told, root / "profiles" / Path(told).name)
+    return str(next((path for path in places if path.is_file()), places[0]))
 
 
 def knobs(config: dict[str, Any]) -> dict[str, Any]:

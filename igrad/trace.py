@@ -10,12 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from igrad.interfaces import Payload, View
-
-MEASURES = (
-    "retained",  # ||retained entries||_2 / sqrt(numel): the paper's activity
-    "gradient",  # ||gradient||_2 / sqrt(numel)
-    "saliency",  # mean of |weight * gradient|
-)
+from igrad.profile_file import MEASURES
 
 
 @dataclass

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import time
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -68,11 +67,11 @@ def with_ddp(rank, cfg, inputs):
     return flat(model)
 
 
-@pytest.mark.parametrize("synchronizer", ("importance", "dense"))
+@pytest.mark.parametrize("method", ("residual=full", "residual=delayed", "residual=none", "synchronizer=dense"))
 @pytest.mark.parametrize("num_ranks", (2, 3))
-def test_without_any_saving_it_is_torch_ddp(num_ranks, synchronizer, inputs, tmp_path):
-    """Bit for bit on two ranks, to rounding on more."""
-    cfg = tiny.config(*ALL_OFF, f"synchronizer={synchronizer}", "residual=none")
+def test_without_any_saving_it_is_torch_ddp(num_ranks, method, inputs, tmp_path):
+    """Bit for bit on two ranks, to rounding on more; a memory that stays empty is not flushed."""
+    cfg = tiny.config(*ALL_OFF, method)
     ours = on_ranks(num_ranks, trained, cfg, tmp_path / "run", inputs)
     theirs = on_ranks(num_ranks, with_ddp, cfg, inputs)
     assert abs(theirs[0] - flat(load_model(inputs.model))).max() > 1e-2, "training moved the weights"
@@ -256,7 +255,11 @@ def test_learning_rate_schedule():
     assert learning_rate_factor(0, 1, 0.0) == 1.0
 
 
-def test_profile_of_another_model_is_refused(inputs, scores, tmp_path):
-    cfg = tiny.config("threshold=knee", "components.embeddings=true")
-    with pytest.raises(AssertionError, match=r"does not match the model: 1 components differ, first 'embed'"):
-        on_ranks(1, trained, cfg, Path(tmp_path / "run"), profile.replace(inputs, profile=scores))
+def test_profile_of_another_model_is_refused_before_anything_starts(inputs, scores, tmp_path):
+    other = tiny.config("threshold=knee", "components.embeddings=true", f"profile={scores}")
+    with pytest.raises(ValueError, match=r"does not match the model: 1 components differ, first 'embed'"):
+        profile.check(other, inputs)
+    profile.check(tiny.config("threshold=knee", f"profile={scores}"), inputs)
+    profile.check(tiny.config("threshold=all", "profile=nowhere.parquet"), inputs)
+    with pytest.raises(ValueError, match=r"profile 'nowhere\.parquet' does not exist; profile=auto makes one"):
+        profile.check(tiny.config("threshold=knee", "profile=nowhere.parquet"), inputs)

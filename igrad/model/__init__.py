@@ -33,6 +33,15 @@ def load_model(path: str | Path, seed: int = 0) -> PreTrainedModel:
     return model
 
 
+def skeleton(path: str | Path) -> PreTrainedModel:
+    """The model of a transformers folder without its weights: names and shapes, on the meta device."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(path, local_files_only=True))
+
+
 def load_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:
     """The tokenizer in a transformers folder."""
     from transformers import AutoTokenizer

@@ -17,6 +17,7 @@ from igrad.collective.dense import Dense as DenseCollective
 from igrad.collective.wire import allreduce_bytes
 from igrad.interfaces import (
     Collective,
+    Exchanged,
     Item,
     PackingStrategy,
     Payload,
@@ -73,25 +74,19 @@ class Importance:
             for handle in handles:
                 handle.wait()
         with self.timed("unpack"):
-            wire_bytes = vote_bytes
-            by_name = {view.name: gradient for view, gradient in gradients.items()}
             for view, gradient in gradients.items():
                 if due[view] != slice(0, view.numel):
                     gradient.zero_()
+            wire_bytes = vote_bytes
             for bucket, handle in zip(filter(None, buckets), handles, strict=True):
-                means, sent, bucket_bytes = handle.decode()
-                wire_bytes += bucket_bytes
-                for payload, mean, went in zip(bucket, means, sent, strict=True):
-                    self.residual.memory.subtract(payload, went)
-                    place(by_name[payload.view], payload.start, mean)
-        loads = [sum(payload.bytes for payload in bucket) for bucket in buckets]
-        mean_load = statistics.mean(loads) if any(loads) else 1.0
+                wire_bytes += self.apply(bucket, handle.decode(), gradients)
+        imbalance, cv = balance([sum(payload.bytes for payload in bucket) for bucket in buckets])
         return SyncStats(
-            payload_bytes=sum(loads),
+            payload_bytes=sum(payload.bytes for payload in payloads),
             wire_bytes=wire_bytes,
             num_released=len({v.component for v in due if v.component in self.low and due[v] is not None}),
-            bucket_imbalance=max(loads) / mean_load if any(loads) else 1.0,
-            bucket_cv=statistics.pstdev(loads) / mean_load,
+            bucket_imbalance=imbalance,
+            bucket_cv=cv,
             dropped=dropped,
             deferred=frozenset(view.name for view in due if due[view] is None),
             payloads=tuple(payloads),
@@ -108,6 +103,14 @@ class Importance:
 
     def select(self, view: View, step: int, candidate: Tensor, share: float) -> Tensor | None:
         return self.sparsifier.select(candidate, view, step, share)
+
+    def apply(self, bucket: list[Payload], exchanged: Exchanged, gradients: dict[View, Tensor]) -> int:
+        """What went leaves memory, means become gradients; the bytes that this rank sent."""
+        by_name = {view.name: gradient for view, gradient in gradients.items()}
+        for payload, mean, went in zip(bucket, exchanged.means, exchanged.sent, strict=True):
+            self.residual.memory.subtract(payload, went)
+            place(by_name[payload.view], payload.start, mean)
+        return exchanged.wire_bytes
 
     def vote(self, gradients: dict[View, Tensor], due: dict[View, slice | None], step: int) -> tuple[Tensor, int]:
         """One small all-reduce: are all gradients finite, and do the ranks have the same plan?
@@ -137,19 +140,20 @@ class Importance:
 
     def flush(self, gradients: dict[View, Tensor], parameters: dict[View, Tensor]) -> SyncStats | None:
         """Gradients become the mean of what every rank holds back, dense; memory is empty afterwards."""
-        held = {view: self.residual.memory.pending(view) for view in gradients}
-        if all(tensor is None for tensor in held.values()):
-            return None
-        payloads = [Payload(v.name, 0, v.numel, r.clone(), None) for v, r in held.items() if r is not None]
-        handle = DenseCollective().start(payloads, self.group)  # one use, all entries: nothing sparse pays
-        handle.wait()
-        means, sent, wire_bytes = handle.decode()
-        by_name = {view.name: gradient for view, gradient in gradients.items()}
+        held = {view: r for view in gradients if (r := self.residual.memory.pending(view)) is not None}
         for gradient in gradients.values():
             gradient.zero_()
-        for payload, mean, went in zip(payloads, means, sent, strict=True):
-            self.residual.memory.subtract(payload, went)
-            place(by_name[payload.view], 0, mean)
+        anything = next(iter(gradients.values())).new_zeros(())
+        for r in held.values():
+            anything = torch.maximum(anything, r.any())
+        dist.all_reduce(anything, dist.ReduceOp.MAX, group=self.group)
+        if not anything:
+            return None
+        payloads = [Payload(view.name, 0, view.numel, r.clone(), None) for view, r in held.items()]
+        handle = DenseCollective().start(payloads, self.group)  # one use, all entries: nothing sparse pays
+        handle.wait()
+        wire_bytes = self.apply(payloads, handle.decode(), gradients)
+        wire_bytes += allreduce_bytes(anything.element_size(), self.num_ranks)
         return SyncStats(payload_bytes=sum(p.bytes for p in payloads), wire_bytes=wire_bytes, payloads=tuple(payloads))
 
     def pending(self, view: View) -> Tensor | None:
@@ -160,6 +164,14 @@ class Importance:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.residual.memory.load_state_dict(state["residual"])
+
+
+def balance(loads: list[int]) -> tuple[float, float]:
+    """(largest over mean, sd over mean) of the buckets' bytes; (1, 0) where there are none."""
+    if not any(loads):
+        return 1.0, 0.0
+    mean = statistics.mean(loads)
+    return max(loads) / mean, statistics.pstdev(loads) / mean
 
 
 def place(gradient: Tensor, start: int, mean: Tensor) -> None:
