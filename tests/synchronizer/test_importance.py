@@ -188,9 +188,15 @@ def flushes(rank):
     assert made.flush(gradients_of(rank, 1), {}) is None
     made = synchronizer(Full(), Periodic(2))
     assert made.flush(gradients_of(rank, 1), {}) is None, "nothing has been held back yet"
-    made.synchronize(gradients_of(rank, 0), 0)
+    made.synchronize({view: 0 * gradient for view, gradient in gradients_of(rank, 0).items()}, 0)
+    stale = gradients_of(rank, 1)
+    assert made.flush(stale, {}) is None, "memory is there and empty"
+    assert not any(gradient.any() for gradient in stale.values())
+    made.synchronize({view: rank * gradient for view, gradient in gradients_of(rank, 2).items()}, 2)
+    assert any(made.pending(view).any() for view in VIEWS) == (rank == 1), "one rank alone holds something back"
     stats = made.flush(gradients_of(rank, 1), {})
-    assert stats.wire_bytes == stats.payload_bytes == 8 * sum(view.numel for view in VIEWS), "dense"
+    assert stats.payload_bytes == 8 * sum(view.numel for view in VIEWS), "dense"
+    assert stats.wire_bytes == stats.payload_bytes + 8, "and the question whether there is anything"
     assert made.reconcile({}, 0).wire_bytes == 0
 
 
