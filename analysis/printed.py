@@ -10,7 +10,8 @@ import pandas as pd
 from analysis import style
 
 LATEX = str.maketrans({
-    "%": r"\%", "_": r"\_", "&": r"\&", "#": r"\#", "−": "$-$", "±": r"$\pm$", "Δ": r"$\Delta$", "–": "--",
+    "%": r"\%", "_": r"\_", "&": r"\&", "#": r"\#", "|": "$|$", "−": "$-$", "±": r"$\pm$", "Δ": r"$\Delta$",
+    "τ": r"$\tau$", "–": "--",
 })  # fmt: skip
 PREFIXES = ("", "k", "M", "G", "T")
 PERCENT = ("val_accuracy",)
@@ -74,6 +75,8 @@ def decimals(values: pd.Series, sd: pd.Series, scale: float) -> int:
 
 def cell(value: object, sd: float, scale: float, digits: int) -> str:
     """`4.506 ± 0.024`; a value that does not vary stands alone, one that is not known is a dash."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if not isinstance(value, Real):
         return str(value)
     if math.isnan(value):

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
@@ -65,6 +67,16 @@ LABELS = {
     "max_staleness_steps": "largest staleness (steps)",
     "step_ratio": "step time / step time at R = 1",
     "step_ms": "step time (ms)",
+    # RQ1
+    "jaccard": "Jaccard of the important sets",
+    "top_k_overlap": "overlap of the highest third",
+    "spearman": "rank correlation (Spearman)",
+    "tau_difference": "|Δτ|",
+    # RQ2
+    "payload_bytes": "payload bytes per rank and step",
+    "loss_over_all": "loss − loss of all (nats/token)",
+    "time_over_all": "step time / step time of all",
+    "difference": "loss of policy − loss of control (nats/token)",
 }
 
 # The same, short enough for the head of a table; bytes get their unit from the values.
@@ -79,6 +91,21 @@ HEADINGS = {
     "staleness_steps": "stale (steps)",
     "max_staleness_steps": "max",
     "step_ratio": "time / R=1",
+    # RQ1
+    "num_pairs": "pairs",
+    "jaccard": "Jaccard",
+    "top_k_overlap": "top third",
+    "spearman": "Spearman",
+    # RQ2
+    "num_important": "important",
+    "num_low": "low",
+    "tau": "τ",
+    "loss_over_all": "Δ loss",
+    "payload_bytes": "payload/step",
+    "time_over_all": "time / all",
+    "difference": "Δ loss",
+    "difference_in_sd": "Δ / sd",
+    "wire_bytes_ratio": "bytes ratio",
 }
 
 
@@ -136,6 +163,23 @@ def band(axes: Axes, rows: pd.DataFrame, x: str, y: str, **look: Any) -> None:
     if rows[f"{y}_sd"].notna().any():
         low, high = rows[y] - rows[f"{y}_sd"], rows[y] + rows[f"{y}_sd"]
         axes.fill_between(rows[x], low, high, color=look.get("color"), alpha=0.2, linewidth=0)
+
+
+def heatmap(
+    axes: Axes, values: np.ndarray, limits: tuple[float, float], label: str | None, numbered: bool
+) -> AxesImage:
+    """A matrix in shades of blue, what is not known in grey; its own colour bar where it has a label."""
+    cmap = matplotlib.colormaps["Blues"].with_extremes(bad="#DDDDDD")
+    image = axes.imshow(values, cmap=cmap, vmin=limits[0], vmax=limits[1], aspect="auto", interpolation="none")
+    axes.grid(False)
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0)
+    for (y, x), value in np.ndenumerate(values) if numbered else ():
+        dark = value > limits[0] + 0.6 * (limits[1] - limits[0])
+        axes.text(x, y, f"{value:.2f}", ha="center", va="center", fontsize=5.5, color="white" if dark else "black")
+    if label:
+        axes.figure.colorbar(image, ax=axes, label=label, pad=0.02)
+    return image
 
 
 def powers_axis(axes: Axes, values: Iterable[int]) -> None:

@@ -6,6 +6,8 @@ import functools
 import json
 import math
 import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -34,6 +36,33 @@ def loss(release_period: int, residual: str, seed: int, progress: float = 1.0) -
     return 5.5 - progress * (2 - cost)
 
 
+@dataclass(frozen=True)
+class Truth:
+    """What a run is made to say."""
+
+    val_loss: float  # at the end
+    important: frozenset[str] = frozenset(IMPORTANT)
+    important_bytes: int = IMPORTANT_BYTES  # sent by every step
+    views: tuple[View, ...] = tuple(VIEWS)
+    tau: float = 0.5
+    scores: dict[str, float] = field(default_factory=lambda: {"0.q": 1.0})
+    profile: str | None = None
+
+
+def rq3(cfg: DictConfig) -> Truth:
+    return Truth(loss(cfg.release_period, residual_of(cfg), cfg.seed))
+
+
+def residual_of(cfg: DictConfig) -> str:
+    return cfg.residual._target_.split(".")[-2]
+
+
+AXES: dict[str, dict[str, list]] = {
+    "rq1": {"steps": [0], "workload": ["pubmed", "wiki", "instruct"], "seed": [42, 43]},
+    "rq2": {"threshold": ["all", "knee", "otsu", "kmeans", "random", "inverse"], "seed": [42, 43, 44]},
+    "rq3": {"release_period": [1, 2, 4, 8, 16], "residual": ["full", "none"], "seed": [42, 43]},
+}
+
 FIXED = ("study=rq3", f"steps={STEPS}", f"eval_every={EVERY}", f"log_every={EVERY}", "tracking=none")
 
 
@@ -44,15 +73,16 @@ def base() -> DictConfig:
     return point.cfg
 
 
-def points(**knobs: list) -> list[Point]:
+def points(study: str = "rq3", **knobs: list) -> list[Point]:
     """A sweep's points, as `python run.py study=rq3 … -m` composes them."""
-    axes = {"release_period": [1, 2, 4, 8, 16], "residual": ["full", "none"], "seed": [42, 43], **knobs}
+    axes = {**AXES[study], **knobs}
     combinations: list[dict] = [{}]
     for name, values in axes.items():
         combinations = [{**each, name: value} for each in combinations for value in values]
     sweep = []
     for chosen in combinations:
         cfg = base().copy()
+        cfg.study = study
         for name, value in chosen.items():
             folder = CONF / name
             cfg[name] = OmegaConf.load(folder / f"{value}.yaml") if folder.is_dir() else value
@@ -60,50 +90,52 @@ def points(**knobs: list) -> list[Point]:
     return sweep
 
 
-def write_sweep(sweep: list[Point], but: int = 0) -> None:
+def write_sweep(sweep: list[Point], but: int = 0, truth: Callable[[DictConfig], Truth] = rq3) -> None:
     """The manifest, and the runs but the last few, under ./outputs."""
-    launch.write_manifests(sweep, "python run.py +rq=rq3 -m", [])
+    launch.write_manifests(sweep, f"python run.py +rq={sweep[0].cfg.study} -m", [])
     store = dist.HashStore()
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)
     try:
         for point in sweep[: len(sweep) - but]:
-            write_run(point)
+            if not point.directory.exists():  # of another sweep, finished
+                write_run(point, truth(point.cfg))
     finally:
         dist.destroy_process_group()
 
 
-def write_run(point: Point) -> None:
+def write_run(point: Point, truth: Truth) -> None:
     cfg, directory = point.cfg, point.directory
     directory.mkdir(parents=True)
     OmegaConf.save(OmegaConf.create(plain(cfg)), directory / "config.yaml")
-    residual = cfg.residual._target_.split(".")[-2]
+    residual = residual_of(cfg)
 
     def evaluation(step: int) -> dict[str, float]:
-        value = loss(cfg.release_period, residual, cfg.seed, min(1.0, step / cfg.steps) ** 0.5)
+        value = 5.5 - min(1.0, step / max(1, cfg.steps)) ** 0.5 * (5.5 - truth.val_loss)
         return {"val_loss": value, "val_ppl": math.exp(value), "val_accuracy": 1 / value}
 
     def held(view: View) -> Tensor | None:
         return None if residual == "none" else torch.ones(view.numel)
 
     run = SimpleNamespace(
-        cfg=cfg, directory=directory, rank=0, num_ranks=1, device=torch.device("cpu"), started=time.time(), tau=0.5,
-        components=SimpleNamespace(views=VIEWS, components=[view.name for view in VIEWS], share=1.0),
-        important=frozenset(IMPORTANT), parameters=dict.fromkeys(VIEWS), synchronizer=SimpleNamespace(pending=held),
+        cfg=cfg, directory=directory, rank=0, num_ranks=1, device=torch.device("cpu"), started=time.time(),
+        tau=truth.tau, scores=truth.scores, inputs=SimpleNamespace(profile=truth.profile),
+        components=SimpleNamespace(views=truth.views, components=[view.name for view in truth.views], share=1.0),
+        important=truth.important, parameters=dict.fromkeys(truth.views), synchronizer=SimpleNamespace(pending=held),
         timer=SimpleNamespace(drain=lambda: dict.fromkeys(PHASES, 1.0)),
-        optimizer=SimpleNamespace(param_groups=[{"lr": cfg.learning_rate}]), scores={"0.q": 1.0},
+        optimizer=SimpleNamespace(param_groups=[{"lr": cfg.learning_rate}]),
     )  # fmt: skip
     record = Recorder(run, 0)
     record.write(step=0, **evaluation(0))
     window, log_every = Window(), whole_periods(EVERY, cfg.release_period)
     for step in range(cfg.steps):
         releases = (step + 1) % cfg.release_period == 0
-        sent = [view for view in VIEWS if releases or view.name in IMPORTANT]
+        sent = [view for view in truth.views if releases or view.name in truth.important]
         payloads = tuple(Payload(v.name, 0, v.numel, torch.ones(2), torch.arange(2)) for v in sent)
         stats = SyncStats(
             payload_bytes=sum(payload.bytes for payload in payloads),
-            wire_bytes=IMPORTANT_BYTES + LOW_BYTES * releases,
+            wire_bytes=truth.important_bytes + LOW_BYTES * releases,
             num_released=int(releases),
-            deferred=frozenset(view.name for view in VIEWS) - {view.name for view in sent},
+            deferred=frozenset(view.name for view in truth.views) - {view.name for view in sent},
             payloads=payloads,
         )
         window.add(torch.tensor(4.0), stats)
@@ -111,7 +143,8 @@ def write_run(point: Point) -> None:
         if (step + 1) % log_every == 0:
             record.close(window, stats, step + 1, lambda done=step + 1: evaluation(done) if done < cfg.steps else {})
             window = Window()
-    record.finish(None if residual == "none" else SyncStats(wire_bytes=FLUSH_BYTES), evaluation(cfg.steps))
+    nothing_held = residual == "none" or not cfg.steps
+    record.finish(None if nothing_held else SyncStats(wire_bytes=FLUSH_BYTES), evaluation(cfg.steps))
 
 
 def fail(point: Point, error: str) -> None:
@@ -123,13 +156,13 @@ def rewrite(path: Path, **changes: object) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
-def complete(factory: pytest.TempPathFactory) -> Path:
-    """outputs/ with one complete sweep, written once per session: not to be changed."""
-    folder = factory.getbasetemp() / "complete"
+def complete(factory: pytest.TempPathFactory, study: str = "rq3", truth: Callable[[DictConfig], Truth] = rq3) -> Path:
+    """outputs/ with one complete sweep, written once per session, study and truth: not to be changed."""
+    folder = factory.getbasetemp() / f"complete-{study}-{truth.__name__}"
     if folder.exists():
         return folder / "outputs"
     folder.mkdir()
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        write_sweep(points())
+        write_sweep(points(study), truth=truth)
     return folder / "outputs"
