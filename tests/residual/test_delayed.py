@@ -11,7 +11,7 @@ VIEW = View("v", "0.q", "v", (4,))
 WHOLE = slice(0, 4)
 
 
-def select(candidate, share):
+def select(candidate, share, *_):
     return largest(candidate, round(share))  # k = 1
 
 
@@ -96,5 +96,5 @@ def test_a_strided_gradient_is_remembered_in_the_views_order():
     view = View("w", "0.q", "w", (2, 3))
     residual = Delayed()
     gradient = torch.tensor([[1.0, 4], [2, 5], [3, 6]]).t()
-    residual.offer(view, gradient, lambda candidate, _: largest(candidate, 2), None, 1.0, True)
+    residual.offer(view, gradient, lambda candidate, *_: largest(candidate, 2), None, 1.0, True)
     assert residual.memory.pending(view).tolist() == [0, 0, 0, 0, 5, 6]

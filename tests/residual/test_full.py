@@ -11,11 +11,11 @@ VIEW = View("v", "0.q", "v", (4,))
 WHOLE = slice(0, 4)
 
 
-def select(candidate, share):
+def select(candidate, share, *_):
     return largest(candidate, round(share))  # k = 1
 
 
-def never(candidate, share):
+def never(*_):
     raise AssertionError("a deferred view costs no selection")
 
 
@@ -67,7 +67,7 @@ def test_what_a_lossy_exchange_did_not_send_is_kept(k):
     """k = 4 is a payload without indices."""
     residual = Full()
     payload = residual.offer(
-        VIEW, torch.tensor([8.0, -6, 4, 2]), lambda c, _: None if k == 4 else largest(c, k), WHOLE, 1.0, False
+        VIEW, torch.tensor([8.0, -6, 4, 2]), lambda c, *_: None if k == 4 else largest(c, k), WHOLE, 1.0, False
     )
     residual.memory.subtract(payload, payload.values * 0.75)
     assert residual.memory.pending(VIEW).tolist() == ([2, -1.5, 1, 0.5] if k == 4 else [2, -1.5, 4, 2])
@@ -105,7 +105,7 @@ def test_whole_rows_are_offered_as_rows():
     view = View("w", "0.q", "w", (4, 3))
     shapes = []
 
-    def note(candidate, share):
+    def note(candidate, *_):
         shapes.append(tuple(candidate.shape))
 
     for part in (slice(0, 12), slice(3, 9), slice(3, 8), slice(1, 4)):

@@ -9,11 +9,11 @@ from igrad.sparsifier.topk import largest
 VIEW = View("v", "0.q", "v", (4,))
 
 
-def select(candidate, share):
+def select(candidate, share, *_):
     return largest(candidate, round(2 * share))
 
 
-def never(candidate, share):
+def never(*_):
     raise AssertionError("nothing to select in")
 
 
@@ -34,6 +34,6 @@ def test_nothing_is_remembered_of_what_did_not_go():
 
 def test_a_payload_does_not_change_with_the_gradient():
     gradient = torch.ones(4)
-    payload = NoResidual().offer(VIEW, gradient, lambda candidate, share: None, slice(0, 4), 1.0, False)
+    payload = NoResidual().offer(VIEW, gradient, lambda *_: None, slice(0, 4), 1.0, False)
     gradient.zero_()
     assert payload.indices is None and payload.values.tolist() == [1.0] * 4

@@ -80,7 +80,7 @@ def test_interleaved_may_leave_a_row_empty_and_rows_may_not():
 
 @pytest.mark.parametrize("step", (0, 1))
 def test_vectors_are_sent_whole(step):
-    assert ADTopk(0.01, interleaved=True).select(torch.randn(50), VIEW, step) is None
+    assert ADTopk(0.01, interleaved=True).select(torch.randn(50), View("b", "0.q", "b", (50,)), step) is None
 
 
 def test_density_out_of_range():
