@@ -20,7 +20,7 @@ MEASURES = (
     "wire_bytes", "time_over_all",
 )  # fmt: skip
 
-EQUAL_BYTES = 0.005  # relative: indices are coded by their distances, so that equal counts may differ a little
+EQUAL_BYTES = 0.005  # relative; a collective that codes indices by their distances makes equal counts differ a little
 
 PAIRED = (
     "difference", "difference_sd", "num_seeds", "difference_in_sd", "t", "p", "wire_bytes_ratio", "wire_bytes_ratio_sd",

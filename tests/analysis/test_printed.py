@@ -32,3 +32,9 @@ def test_bytes_are_in_readable_units_and_accuracy_in_percent():
 def test_what_is_not_known_is_a_dash_and_text_is_escaped():
     tex = printed.booktabs(pd.DataFrame({"x": [math.nan, 1.5], "kind": ["a_b", "50%"]}))
     assert "-- & a\\_b" in tex and "1.500 & 50\\%" in tex
+
+
+def test_a_flag_is_a_word_and_tex_is_ascii():
+    tex = printed.booktabs(pd.DataFrame({"control": [True, False], "tau_difference": [0.1, 0.2]}))
+    assert "yes & 0.1" in tex and "no & 0.2" in tex
+    assert tex.isascii() and r"$|$$\Delta$$\tau$$|$" in tex

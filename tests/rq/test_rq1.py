@@ -93,21 +93,22 @@ def first_line(study) -> str:
 
 
 def test_a_planted_effect_is_found_and_one_that_is_not_there_is_not(effect, no_effect):
-    assert first_line(effect).count("more than the spread") == 3 and "not lower" not in first_line(effect)
+    found, *_, random = rq1.conclusion(effect).splitlines()
+    assert found.startswith(f"- **{PAPER}**") and found.count("more than the spread") == 3 and "not lower" not in found
     assert first_line(no_effect).count("not lower by more than the spread") == 3
     row = rq1.table(effect).iloc[1]
-    assert f"Jaccard {row['jaccard']:.3f} ± {row['jaccard_sd']:.3f} against" in first_line(effect)
-    random = rq1.conclusion(effect).splitlines()[-1]
+    assert f"Jaccard {row['jaccard']:.3f} ± {row['jaccard_sd']:.3f} against" in found
     assert random.startswith("- **random**") and random.count("not lower") == 3
 
 
 def test_without_a_second_seed_or_workload_nothing_is_claimed(effect):
     one_seed = effect.only(seed=42)
     assert set(rq1.table(one_seed)["pair"]) == {rq1.OTHER_WORKLOAD}
-    assert "cannot be told from noise" in first_line(one_seed) and "more than" not in rq1.conclusion(one_seed)
+    told = rq1.conclusion(one_seed)
+    assert told.count("cannot be told from noise") == len(told.splitlines()) == 5
     assert "one workload only" in first_line(effect.only(workload="wiki"))
-    alone = effect.only(workload="wiki", seed=42)
-    assert rq1.tables(alone)["rq1"].empty and len(rq1.tables(alone)["rq1_components"]) == len(planted.COMPONENTS)
+    alone = rq1.tables(effect.only(workload="wiki", seed=42))
+    assert alone["rq1"].empty and len(alone["rq1_components"]) == len(planted.COMPONENTS)
 
 
 def test_one_pair_each_has_no_spread_to_compare_with():
@@ -145,3 +146,14 @@ def test_similarities_at_their_ends():
     assert rq1.spearman(rising, rising**3) == pytest.approx(1) and rq1.spearman(rising, -rising) == pytest.approx(-1)
     assert math.isnan(rq1.spearman(rising, equal))
     assert rq1.layer("encoder.3.cross.q") == "3" and rq1.layer("embed") == ""
+
+
+def test_profiles_are_found_where_outputs_went(effect, tmp_path):
+    """The path in a summary is relative to the folder of outputs/, whatever that is called now."""
+    told = effect.runs["profile_file"].iloc[0]
+    folder = tmp_path / "fetched"
+    (folder / "profiles").mkdir(parents=True)
+    (folder / "profiles" / "a.parquet").write_bytes(b"")
+    assert results.profile_file("outputs/profiles/a.parquet", folder) == str(folder / "profiles" / "a.parquet")
+    assert results.profile_file(told, folder) == told  # absolute
+    assert results.profile_file(None, folder) is None
