@@ -15,7 +15,7 @@ from rq import rq2
 
 def figures(study: Study) -> dict[str, Figure]:
     """Every figure that the runs allow, by file name."""
-    drawn = {"tradeoff": tradeoff(rq2.table(study))}
+    drawn = {"tradeoff": tradeoff(rq2.table(rq2.same_seeds(study)))}
     each = rq2.pairs(study)
     if len(each):
         drawn["paired"] = paired(each, rq2.paired(study))
@@ -37,7 +37,7 @@ def looks(table: pd.DataFrame) -> dict[str, dict[str, Any]]:
 
 
 def tradeoff(table: pd.DataFrame) -> Figure:
-    """Loss against bytes per step, one point per policy; lower left is better."""
+    """Loss against bytes per step, one point per policy over the seeds that all have; lower left is better."""
     figure, [axes] = style.panels(1, 2.4)
     look = looks(table)
     for row in table.to_dict("records"):

@@ -41,6 +41,16 @@ def table(study: Study) -> pd.DataFrame:
     return frame.sort_values("policy", key=positions, ignore_index=True)
 
 
+def same_seeds(study: Study) -> Study:
+    """The runs of the seeds that every policy has: means over other seeds do not compare.
+
+    All runs where no seed is common.
+    """
+    runs = with_policy(study)
+    common = set.intersection(*(set(mine["seed"]) for _, mine in runs.groupby("policy")))
+    return study.of(study.runs[study.runs["seed"].isin(common)], study.incomplete) if common else study
+
+
 def positions(policies: pd.Series) -> pd.Series:
     """To sort by: `all` first, controls last."""
 

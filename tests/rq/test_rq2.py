@@ -137,6 +137,8 @@ def test_a_sweep_of_more_seeds_for_the_controls_adds_to_the_full_one(sweeps):
     assert table["num_seeds"].to_dict() == {"all": 1, "knee": 2, "random": 2}
     assert rq2.paired(study)["num_seeds"].tolist() == [2]
     each = rq2.per_run(study)
+    assert set(rq2.same_seeds(study).runs["seed"]) == {42}
+    assert len(rq2.same_seeds(study.of(study.runs[study.runs["threshold"] != "all"])).runs) == 4
     assert each.set_index("seed")["loss_over_all"].notna().to_dict() == {42: True, 43: False}
 
 
