@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -18,7 +20,7 @@ def folders(directory: Path) -> list[Path]:
     return sorted((directory / "checkpoints").glob("step-????????"))
 
 
-def save(run: Run, step: int, totals: dict[str, float]) -> None:
+def save(run: Run, step: int, record: dict[str, Any]) -> None:
     """State after `step` optimizer steps; the older checkpoint goes when the new one is whole."""
     older = folders(run.directory)
     folder = run.directory / "checkpoints" / f"step-{step:08d}"
@@ -29,8 +31,10 @@ def save(run: Run, step: int, totals: dict[str, float]) -> None:
         "optimizer": run.optimizer.state_dict(),
         "scheduler": run.scheduler.state_dict(),
         "synchronizer": run.synchronizer.state_dict(),
-        "totals": totals,
+        "record": record,
         "rng": torch.get_rng_state(),
+        "python_rng": random.getstate(),
+        "numpy_rng": np.random.get_state(),
         "cuda_rng": torch.cuda.get_rng_state(run.device) if run.device.type == "cuda" else None,
     }
     torch.save(state, partial / f"rank-{run.rank:05d}.pt")
@@ -42,17 +46,34 @@ def save(run: Run, step: int, totals: dict[str, float]) -> None:
     dist.barrier()
 
 
-def load(run: Run) -> tuple[int, dict[str, float]]:
-    """Restore the newest checkpoint of the run directory; (steps already done, totals so far), (0, {}) without one."""
+def load(run: Run) -> tuple[int, dict[str, Any]]:
+    """Restore the newest checkpoint; (steps already done, the recorder's state), (0, {}) where there is none."""
     complete = folders(run.directory)
     if not complete:
         return 0, {}
-    state = torch.load(complete[-1] / f"rank-{run.rank:05d}.pt", map_location=run.device, weights_only=True)
+    path = complete[-1] / f"rank-{run.rank:05d}.pt"
+    state = torch.load(path, map_location=run.device, weights_only=False)  # written by this program
     run.model.load_state_dict(state["model"])
     run.optimizer.load_state_dict(state["optimizer"])
     run.scheduler.load_state_dict(state["scheduler"])
     run.synchronizer.load_state_dict(state["synchronizer"])
     torch.set_rng_state(state["rng"].cpu())
+    random.setstate(state["python_rng"])
+    np.random.set_state(state["numpy_rng"])
     if state["cuda_rng"] is not None:
         torch.cuda.set_rng_state(state["cuda_rng"].cpu(), run.device)
-    return int(complete[-1].name.removeprefix("step-")), state["totals"]
+    return int(complete[-1].name.removeprefix("step-")), state["record"]
+
+
+def save_final(run: Run) -> None:
+    """The trained model as a transformers folder, checkpoints/final; what was needed to go on is removed."""
+    if run.rank == 0:
+        final = run.directory / "checkpoints" / "final"
+        partial = final.with_suffix(".partial")
+        for stale in (partial, final):
+            shutil.rmtree(stale, ignore_errors=True)
+        run.model.save_pretrained(partial)
+        partial.rename(final)
+        for old in folders(run.directory):
+            shutil.rmtree(old)
+    dist.barrier()

@@ -250,8 +250,8 @@ def contents(key: str, value: Any) -> Any:
     """A config value with the files and folders that it names replaced by what is in them."""
     if isinstance(value, dict):
         return {name: contents(name, item) for name, item in value.items()}
-    if isinstance(value, str) and names_files(key, Path(value)):
-        root = Path(value).resolve()
+    if isinstance(value, str) and names_files(key, Path(value).expanduser()):
+        root = Path(value).expanduser().resolve()
         files = sorted(path for path in root.rglob("*") if path.is_file()) if root.is_dir() else [root]
         stats = [path.stat() for path in files]
         return [

@@ -105,7 +105,7 @@ class Document(NamedTuple):
 # ------------------------------------------------------------------------------------------ strategies
 
 Timed = Callable[[str], AbstractContextManager[None]]  # a timer of named phases
-Select = Callable[[Tensor, float], Tensor | None]  # a sparsifier bound to one view and step
+Select = Callable[[Tensor, float, bool], Tensor | None]  # a sparsifier for one view: candidate, share, is it a release
 
 
 def untimed(phase: str) -> AbstractContextManager[None]:
@@ -116,11 +116,13 @@ def untimed(phase: str) -> AbstractContextManager[None]:
 class Sparsifier(Protocol):
     """Picks which entries of one gradient are retained."""
 
-    def select(self, gradient: Tensor, view: View, step: int, share: float = 1.0) -> Tensor | None:
-        """Flat indices int64 [k] of `gradient` (shape `view.shape`), unique; None = every entry.
+    def select(self, gradient: Tensor, view: View, turn: int, share: float = 1.0) -> Tensor | None:
+        """Flat indices int64 [k] of `gradient`, unique; None = every entry.
 
-        `share` scales the usual count: a release of R periods' worth passes R * release_fraction.
-        k depends on the shape and `share` only, so that it is the same on every rank.
+        `gradient` has shape `view.shape`, or is a part of it: whole rows (rows, in), or flat. `turn` counts the
+        selections of this view, for a sparsifier that draws or alternates: the step where one is made every step,
+        -1, -2, … for its releases. `share` scales the usual count: a release of R steps' worth passes
+        R * release_fraction. k depends on the shape and `share` only, so that it is the same on every rank.
         """
         ...
 
@@ -180,12 +182,21 @@ class ReleaseSchedule(Protocol):
         """R: every low-importance component is due exactly once in R consecutive steps."""
         ...
 
+    @property
+    def max_age_steps(self) -> int:
+        """Every element of a low-importance view is within a due range at least once in so many consecutive steps."""
+        ...
+
 
 class PackingStrategy(Protocol):
     """Puts payloads into buckets; one collective per bucket."""
 
+    def prepare(self, items: list[Item]) -> None:
+        """Every view whole, before the first step; the cost is that of sending it as it is."""
+        ...
+
     def pack(self, items: list[Item]) -> list[list[int]]:
-        """Positions in `items` per bucket, in issue order; a pure function of `items`."""
+        """Positions in `items` per bucket, in issue order; a pure function of `items` and of what was prepared."""
         ...
 
 

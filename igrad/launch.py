@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from filelock import FileLock, Timeout
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
@@ -96,8 +97,18 @@ def run_point(cfg: DictConfig) -> None:
     """
     overrides = list(HydraConfig.get().overrides.task)
     cfg, inputs = planned.get(tuple(overrides), (cfg, None))
-    key = config_hash(cfg)
     directory = compose.run_directory(cfg, overrides)
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(directory.with_name(f".{directory.name}.lock"), timeout=0):
+            run_unlocked(cfg, directory, inputs)
+    except Timeout:
+        print(f"{directory}: another process is running it", flush=True)
+
+
+def run_unlocked(cfg: DictConfig, directory: Path, inputs: Inputs | None) -> None:
+    """One point whose directory is nobody else's now."""
+    key = config_hash(cfg)
     if cfg.rerun:
         shutil.rmtree(directory, ignore_errors=True)
     elif status(directory, key) == "finished":
@@ -166,7 +177,8 @@ def report(sweep: list[Point]) -> int:
     studies = list(dict.fromkeys(point.cfg.study for point in sweep))
     if all(re.fullmatch(r"rq\d+", study) for study in studies):
         for study in studies:
-            print(f"{len(runs)} runs finished in {compose.OUTPUTS / study}")
+            num_runs = sum(point.cfg.study == study for point in runs.values())
+            print(f"{num_runs} runs finished in {compose.OUTPUTS / study}")
             print(f"next: python analysis/make_figures.py {study}")
         return 0
     for directory in runs:

@@ -25,6 +25,7 @@ COLUMNS = (
     *(f"{phase}_ms" for phase in PHASES), "payload_bytes", "wire_bytes", "total_wire_bytes", "bucket_imbalance",
     "bucket_cv", "num_released", "residual_norm", "num_dropped_steps",
 )  # fmt: skip
+# exchange_ms includes waiting for slower ranks; residual_norm is rank 0's at the end of the window.
 
 # Means over whole release periods; the rest of COLUMNS are states or totals.
 RATES = ("tokens_per_s", "step_ms", *(f"{p}_ms" for p in PHASES), "payload_bytes", "wire_bytes", "bucket_imbalance",
@@ -77,9 +78,17 @@ class Window:
     stats: list[SyncStats] = field(default_factory=list)
     started: float = field(default_factory=time.perf_counter)
 
-    def add(self, loss: Tensor, stats: SyncStats) -> None:
+    def add(self, loss: Tensor, stats: SyncStats, reconciled: SyncStats) -> None:
+        """One step: its loss, what was synchronised before and what after the optimizer."""
         self.losses.append(loss)
-        self.stats.append(replace(stats, payloads=()))  # their tensors are not needed any more
+        self.stats.append(
+            replace(
+                stats,
+                payload_bytes=stats.payload_bytes + reconciled.payload_bytes,
+                wire_bytes=stats.wire_bytes + reconciled.wire_bytes,
+                payloads=(),  # their tensors are not needed any more
+            )
+        )
 
     def rates(self, seconds: float, phases_ms: dict[str, float], tokens_per_step: int) -> dict[str, float]:
         """Means per step of a window that took `seconds`."""
@@ -94,7 +103,12 @@ class Window:
 
 
 class ComponentTrace:
-    """Per component and window: activity, entries sent, residual norm, staleness (components.parquet)."""
+    """Per component and window (components.parquet).
+
+    `activity`: root mean square, over the window's steps, of ||payload||_2 / sqrt(numel); a step that sends nothing
+    counts as zero. `sent_entries`: in the window. `residual_norm`: rank 0's, when the window ends. `staleness_steps`,
+    `max_staleness_steps`: age of what was last sent, mean and maximum over the window's steps.
+    """
 
     def __init__(self, views: list[View], path: Path | None, first: int = 0) -> None:
         """`path`: None = written nowhere. `first`: steps already done by a run that goes on; its rows are kept."""
@@ -114,39 +128,40 @@ class ComponentTrace:
         self.sent_entries = dict.fromkeys(self.numel, 0)
         self.age_sum = dict.fromkeys(self.numel, 0)
         self.age_max = dict.fromkeys(self.numel, 0)
+        self.energy: list[tuple[list[str], Tensor]] = []  # components, their payloads' norms [payloads]
 
     def add(self, payloads: tuple[Payload, ...], step: int) -> None:
         """Ages count steps since a component last sent: 0 in a step in which it sends."""
         self.num_steps += 1
-        for payload in payloads:
-            component = self.component_of.get(payload.view)
-            if component is not None:
-                self.sent_entries[component] += payload.values.numel()
-                self.last_sent[component] = step
+        mine = [payload for payload in payloads if self.component_of.get(payload.view) is not None]
+        components = [self.component_of[payload.view] for payload in mine]
+        for component, payload in zip(components, mine, strict=True):
+            self.sent_entries[component] += payload.values.numel()
+            self.last_sent[component] = step
         for component, last in self.last_sent.items():
-            age = step - last
-            self.age_sum[component] += age
-            self.age_max[component] = max(self.age_max[component], age)
+            self.age_sum[component] += step - last
+            self.age_max[component] = max(self.age_max[component], step - last)
+        if mine:
+            self.energy.append((components, torch.stack(torch._foreach_norm([payload.values for payload in mine]))))
 
-    def close(self, step: int, payloads: tuple[Payload, ...], residual_norms: dict[View, float]) -> None:
-        """End a window whose last step sent `payloads`; activity is ||payload||_2 / sqrt(numel) in that step."""
-        energy = dict.fromkeys(self.numel, 0.0)
-        held = dict.fromkeys(self.numel, 0.0)
-        for payload in payloads:
-            component = self.component_of.get(payload.view)
-            if component is not None:
-                energy[component] += payload.values.double().square().sum().item()
+    def close(self, step: int, residual_norms: dict[View, float]) -> None:
+        """End a window after `step` optimizer steps."""
+        energy, held = dict.fromkeys(self.numel, 0.0), dict.fromkeys(self.numel, 0.0)
+        for components, norms in self.energy:
+            for component, norm in zip(components, norms.tolist(), strict=True):
+                energy[component] += norm**2
         for view, norm in residual_norms.items():
             if view.component is not None:
                 held[view.component] += norm**2
+        num_steps = max(1, self.num_steps)
         for component, numel in self.numel.items():
             self.rows.append({
                 "step": step,
                 "component": component,
-                "activity": math.sqrt(energy[component] / numel),
+                "activity": math.sqrt(energy[component] / numel / num_steps),
                 "sent_entries": self.sent_entries[component],
                 "residual_norm": math.sqrt(held[component]),
-                "staleness_steps": self.age_sum[component] / max(1, self.num_steps),
+                "staleness_steps": self.age_sum[component] / num_steps,
                 "max_staleness_steps": self.age_max[component],
             })  # fmt: skip
         self.clear()
@@ -165,16 +180,18 @@ class MetricsFile:
     def __init__(self, path: Path, keep_until_step: int = -1) -> None:
         """Rows after `keep_until_step` (of a run that is resumed) are cut off."""
         kept = [row for row in read_rows(path) if row["step"] <= keep_until_step]
-        path.write_text("".join(json.dumps(row) + "\n" for row in kept))
+        temporary = path.with_suffix(".tmp")
+        temporary.write_text("".join(json.dumps(row) + "\n" for row in kept))
+        temporary.rename(path)
         self.path = path
         self.rows = kept
 
     def write(self, row: dict[str, Any]) -> dict[str, Any]:
         unknown = set(row) - set(COLUMNS)
         assert not unknown, f"columns without a name in metrics.COLUMNS: {unknown}"
-        full = {name: row.get(name) for name in COLUMNS}
+        full = {name: finite(row.get(name)) for name in COLUMNS}
         with self.path.open("a") as file:
-            file.write(json.dumps(full) + "\n")
+            file.write(json.dumps(full, allow_nan=False) + "\n")
         self.rows.append(full)
         return full
 
@@ -187,8 +204,23 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
+def finite(value: Any) -> Any:
+    """A number that JSON can hold: None for what is not finite."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def means(rows: list[dict[str, Any]]) -> dict[str, float]:
-    """Rates over whole release periods; the first window (caches, allocators warm up) is left out if it can be."""
-    timed = [row for row in rows if row["step_ms"] is not None]
+    """Rates over all whole release periods together; the first window (caches and allocators warm up) is left out.
+
+    It is not where there is no other. Empty where no window is whole.
+    """
+    steps = [row["step"] for row in rows]
+    lengths = [after - before for before, after in zip([0, *steps], steps, strict=False)]
+    timed = [(n, row) for n, row in zip(lengths, rows, strict=True) if row["step_ms"] is not None]
     timed = timed[1:] or timed
-    return {name: sum(row[name] for row in timed) / len(timed) for name in RATES} if timed else {}
+    if not timed:
+        return {}
+    num_steps = sum(n for n, _ in timed)
+    mean = {name: sum(n * row[name] for n, row in timed) / num_steps for name in RATES}
+    tokens = sum(n * row["step_ms"] * row["tokens_per_s"] for n, row in timed)
+    return {**mean, "tokens_per_s": tokens / sum(n * row["step_ms"] for n, row in timed)}

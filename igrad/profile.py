@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from filelock import FileLock
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
-from igrad.config import build, digest, plain
+from igrad.config import build, contents, digest, plain
 from igrad.data import Inputs
 from igrad.interfaces import ImportanceScore, ThresholdPolicy
 from igrad.profile_file import load
@@ -46,6 +46,8 @@ def profiling(cfg: DictConfig) -> DictConfig:
     run.threshold = {"_target_": "igrad.threshold.all.All"}
     run.residual = {"_target_": "igrad.residual.none.NoResidual"}
     run.tracking = {"_target_": "igrad.tracking.none.NoTracking"}
+    run.collective = {"_target_": "igrad.collective.allgather.AllGather"}
+    run.deferral = {"_target_": "igrad.deferral.zeros.Zeros"}
     run.release_period = 1
     run.steps = cfg.profile_window[1]
     run.eval_every = run.steps
@@ -75,7 +77,8 @@ def resolve(cfg: DictConfig, inputs: Inputs, run_ranks: Callable[[DictConfig, Pa
         return None
     if cfg.profile != "auto":
         return cfg.profile
-    key = digest({name: plain(cfg)[name] for name in KEYS})
+    told = plain(cfg)
+    key = digest([{name: contents(name, told[name]) for name in KEYS}, Path(inputs.model).name])  # a hub's revision too
     path = PROFILES / f"{key}.parquet"
     PROFILES.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_suffix(".lock")):
@@ -129,6 +132,6 @@ def important_set(scores: dict[str, float], threshold: ThresholdPolicy) -> tuple
 
 
 def provenance(cfg: DictConfig) -> dict[str, Any]:
-    container = OmegaConf.to_container(cfg, resolve=True)
-    assert isinstance(container, dict)
-    return {name: container[name] for name in KEYS}
+    """What decided a profile."""
+    told = plain(cfg)
+    return {name: told[name] for name in KEYS}

@@ -9,7 +9,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,7 +19,7 @@ from tqdm import tqdm
 
 from igrad.config import build, config_hash, plain
 from igrad.interfaces import SyncStats
-from igrad.metrics import ComponentTrace, MetricsFile, Window, means
+from igrad.metrics import ComponentTrace, MetricsFile, Window, finite, means
 
 if TYPE_CHECKING:
     from igrad.train import Run
@@ -27,24 +28,41 @@ if TYPE_CHECKING:
 class Recorder:
     """Called by every rank alike (it averages over them); rank 0 writes and shows."""
 
-    def __init__(self, run: Run, first: int = 0, totals: dict[str, float] | None = None) -> None:
-        """`first`: optimizer steps already done by a run that goes on, with its totals up to there."""
+    def __init__(self, run: Run, first: int = 0, state: dict[str, Any] | None = None) -> None:
+        """`first`: optimizer steps already done by a run that goes on, `state`: what `state()` said then."""
         cfg = run.cfg
         self.run, self.leads = run, run.rank == 0
         self.tokens_per_step = cfg.batch_size * cfg.micro_batches * cfg.sequence_length * run.num_ranks
-        none_yet = {"seconds": 0.0, "wire_bytes": 0, "payload_bytes": 0, "num_dropped_steps": 0, "tokens": 0}
-        self.totals = dict(totals or none_yet)
+        self.totals = {"seconds": 0.0, "wire_bytes": 0, "payload_bytes": 0, "num_dropped_steps": 0, "tokens": 0,
+                       "kept_entries": 0, "of_entries": 0}  # fmt: skip
+        self.flush_wire_bytes = 0
+        self.low = frozenset(run.components.components) - run.important
         self.startup_s = time.time() - run.started
-        self.achieved_density = 0.0
+        self.provenance = provenance(run.device)
         path = run.directory / "components.parquet" if self.leads else None
         self.components = ComponentTrace(run.components.views, path, first)
+        if state:
+            self.totals, self.components.last_sent = state["totals"], state["last_sent"]
         if not self.leads:
             return
         self.file = MetricsFile(run.directory / "metrics.jsonl", keep_until_step=first or -1)
         self.tracker = build(cfg.tracking)
         self.tracker.start(plain(cfg), run.directory)
+        print(f"  {run.num_ranks} ranks on {run.device.type}; {run.components.describe()}", flush=True)
         self.bar = tqdm(total=cfg.steps, initial=first, unit="step", desc=run.directory.name[:40], dynamic_ncols=True,
                         leave=True, disable=not sys.stderr.isatty())  # fmt: skip
+
+    def state(self) -> dict[str, Any]:
+        """What a run that goes on needs; nothing is open between two rows."""
+        return {"totals": self.totals, "last_sent": self.components.last_sent}
+
+    def step(self, stats: SyncStats, step: int) -> None:
+        """After every optimizer step; counts alone, no device is waited for."""
+        self.components.add(stats.payloads, step)
+        for payload in stats.payloads:
+            if self.components.component_of.get(payload.view) not in self.low:
+                self.totals["kept_entries"] += payload.values.numel()
+                self.totals["of_entries"] += payload.numel
 
     def write(self, **row: Any) -> None:
         """One row of metrics.jsonl, the tracker and the terminal."""
@@ -65,43 +83,43 @@ class Recorder:
             self.bar.set_postfix(shown, refresh=False)
             self.bar.update(min(row["step"], self.run.cfg.steps) - self.bar.n)
 
-    def close(self, window: Window, stats: SyncStats, step: int, evaluate: Callable[[], dict[str, float]]) -> None:
-        """End a window whose last step was `stats`; `evaluate` runs off the clock."""
+    def close(self, window: Window, step: int, evaluate: Callable[[], dict[str, float]]) -> None:
+        """End a window; `evaluate` runs off the clock."""
         phases_ms = self.run.timer.drain()
         seconds = time.perf_counter() - window.started
         whole = len(window.stats) % self.run.cfg.release_period == 0
         rates = window.rates(seconds, phases_ms, self.tokens_per_step) if whole else {}
         self.totals["seconds"] += seconds
         self.totals["tokens"] += self.tokens_per_step * len(window.stats)
-        self.totals["wire_bytes"] += sum(s.wire_bytes for s in window.stats)
-        self.totals["payload_bytes"] += sum(s.payload_bytes for s in window.stats)
+        for name in ("wire_bytes", "payload_bytes"):
+            self.totals[name] += sum(getattr(stats, name) for stats in window.stats)
         self.totals["num_dropped_steps"] += sum(int(s.dropped) for s in window.stats if s.dropped is not None)
-        if not stats.deferred:
-            entries = sum(payload.values.numel() for payload in stats.payloads)
-            self.achieved_density = entries / sum(view.numel for view in self.run.parameters)
-        loss = torch.stack(window.losses).mean()
+        loss = torch.stack(window.losses).nanmean()  # a step that was dropped has none
         dist.all_reduce(loss)
-        pending = {view: self.run.synchronizer.pending(view) for view in self.run.parameters}
+        pending = {view: self.run.synchronizer.pending(view) for view in self.run.parameters} if self.leads else {}
         norms = {view: float(held.norm()) for view, held in pending.items() if held is not None}
-        self.components.close(step, stats.payloads, norms)
+        self.components.close(step, norms)
         evaluation = evaluate()
         if evaluation:
             self.components.write()
         self.write(
             step=step,
             train_loss=loss.item() / self.run.num_ranks,
-            learning_rate=self.run.optimizer.param_groups[0]["lr"],
+            learning_rate=self.run.learning_rate,
             residual_norm=sum(norm**2 for norm in norms.values()) ** 0.5,
             num_dropped_steps=self.totals["num_dropped_steps"],
             **rates,
             **evaluation,
         )
 
-    def finish(self, flushed: SyncStats | None, evaluation: dict[str, float]) -> None:
-        """The last row, after the flush, and the summary."""
-        totals = {**self.totals, "flush_wire_bytes": flushed.wire_bytes if flushed else 0}
-        self.totals["wire_bytes"] += totals["flush_wire_bytes"]
-        self.write(step=self.run.cfg.steps + (flushed is not None), **evaluation)
+    def flushed(self, stats: SyncStats, evaluation: dict[str, float]) -> None:
+        """The row after the flush, which is one more optimizer step."""
+        self.flush_wire_bytes = stats.wire_bytes
+        self.totals["wire_bytes"] += stats.wire_bytes
+        self.write(step=self.run.cfg.steps + 1, **evaluation)
+
+    def finish(self) -> None:
+        """The summary, once all else is on disk."""
         if not self.leads:
             return
         self.bar.close()
@@ -111,40 +129,53 @@ class Recorder:
         quality = ("step", "val_loss", "val_ppl", "val_accuracy")
         pick = {
             "initial": evaluated[0],
+            "before_flush": evaluated[-2] if self.flush_wire_bytes else evaluated[-1],
             "final": evaluated[-1],
             "best": min(evaluated, key=lambda row: row["val_loss"]),
         }
+        totals = dict(self.totals)
+        kept, of = totals.pop("kept_entries"), totals.pop("of_entries")
+        totals["wire_bytes"] -= self.flush_wire_bytes
         summary = {
             "status": "finished",
             "error": None,
             **{when: {name: row[name] for name in quality} for when, row in pick.items()},
             "means": means(rows),
-            "totals": totals,
-            "tau": self.run.tau,
+            "totals": {**totals, "flush_wire_bytes": self.flush_wire_bytes},
+            "tau": finite(self.run.tau),
             "important": [name for name in self.run.components.components if name in self.run.important],
-            "low": [name for name in self.run.components.components if name not in self.run.important],
+            "low": [name for name in self.run.components.components if name in self.low],
             "profile": self.run.inputs.profile,
             "scores": self.run.scores,
             "mapped_share": self.run.components.share,
-            "achieved_density": self.achieved_density,
+            "achieved_density": kept / of if of else None,  # of what is sent every step
             "config_hash": config_hash(cfg),
             "startup_s": self.startup_s,
-            **provenance(self.run.device),
+            **self.provenance,
         }
         path = self.run.directory / "summary.json"
         temporary = path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(summary, indent=1))
+        temporary.write_text(json.dumps(summary, indent=1, allow_nan=False))
         temporary.rename(path)
         self.tracker.finish(summary)
 
 
 def provenance(device: torch.device) -> dict[str, Any]:
-    """Versions, git revision and hardware."""
-    git = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
-    packages = ("igrad", "torch", "transformers", "numpy", "hydra-core")
+    """Versions, git revision of igrad and hardware; None for what cannot be told."""
+    try:
+        git = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=Path(__file__).parent, text=True,
+                             capture_output=True, check=True).stdout.strip()  # fmt: skip
+    except (OSError, subprocess.CalledProcessError):
+        git = None
+    versions: dict[str, str | None] = {"python": platform.python_version()}
+    for name in ("igrad", "torch", "transformers", "numpy", "hydra-core"):
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            versions[name] = None
     return {
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
-        "git": git.stdout.strip() or None,
+        "versions": versions,
+        "git": git,
         "hardware": {
             "machine": platform.machine(),
             "num_cpus": os.cpu_count(),

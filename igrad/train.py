@@ -63,7 +63,7 @@ class Run:
         np.random.seed(seed)
         torch.manual_seed(seed)
         self.windows = load_windows(self.inputs.windows)
-        self.model = load_model(self.inputs.model).to(self.device)
+        self.model = load_model(self.inputs.model).to(self.device).train()
         self.components = map_components(self.model, cfg.model.get("patterns"), cfg.components.embeddings)
         by_name = dict(self.model.named_parameters())
         self.parameters = {view: by_name[view.parameter] for view in self.components.views}
@@ -91,9 +91,11 @@ class Run:
     # ------------------------------------------------------------------------------------------ training
 
     def train(self) -> None:
-        cfg, period = self.cfg, self.cfg.release_period
-        log_every = whole_periods(cfg.log_every, period)
+        cfg = self.cfg
+        log_every = whole_periods(cfg.log_every, cfg.release_period)
         eval_every = whole_periods(cfg.eval_every, log_every)
+        # Between two rows sums are open; a checkpoint has none to keep.
+        checkpoint_every = whole_periods(cfg.checkpoint_every, log_every) if cfg.checkpoint_every else None
         first, totals = checkpoint.load(self)
         record = Recorder(self, first, totals)
         if first == 0:
@@ -109,23 +111,23 @@ class Run:
                 self.update_trace(local, stats, step)
             with self.timer("compute"):
                 self.apply(stats)
-            self.synchronizer.reconcile(self.values(), step)
-            window.add(loss, stats)
-            record.components.add(stats.payloads, step)
+            reconciled = self.synchronizer.reconcile(self.values(), step)
+            record.step(stats, step)
+            window.add(loss, stats, reconciled)
             done = step + 1
             if done % log_every == 0 or done == cfg.steps:
-                evaluates = done % eval_every == 0 and done < cfg.steps
-                record.close(window, stats, done, self.evaluate if evaluates else dict)
+                record.close(window, done, self.evaluate if done % eval_every == 0 or done == cfg.steps else dict)
+                if checkpoint_every and done % checkpoint_every == 0 and done < cfg.steps:
+                    checkpoint.save(self, done, record.state())
                 window = Window()
-            if cfg.checkpoint_every and done % cfg.checkpoint_every == 0 and done < cfg.steps:
-                record.components.write()
-                checkpoint.save(self, done, record.totals)
         flushed = self.flush()
-        record.finish(flushed, self.evaluate())
+        if flushed is not None:
+            record.flushed(flushed, self.evaluate())
         if self.trace is not None:
             self.save_profile()
-        elif self.rank == 0:
-            self.model.save_pretrained(self.directory / "checkpoints" / "final")
+        else:
+            checkpoint.save_final(self)
+        record.finish()
 
     def backward(self, step: int) -> Tensor:
         """Mean loss over this rank's micro-batches (0-dim, on the device); their mean gradient is in .grad."""
@@ -157,6 +159,7 @@ class Run:
     def apply(self, stats: SyncStats) -> None:
         if self.cfg.clip == "global":
             self.clip()
+        self.learning_rate = self.optimizer.param_groups[0]["lr"]
         self.deferral.step(self.optimizer, self.parameters, stats.deferred)
         self.scheduler.step()
 
@@ -183,9 +186,10 @@ class Run:
         input_ids, labels = self.windows["eval"]
         count = min(self.cfg.eval_windows, len(input_ids))
         chosen = np.linspace(0, len(input_ids) - 1, count).round().astype(np.int64)[self.rank :: self.num_ranks]
+        batches = [chosen[i : i + self.cfg.batch_size] for i in range(0, len(chosen), self.cfg.batch_size)]
         totals = torch.zeros(3, dtype=torch.float64, device=self.device)  # nats, hits, tokens
         self.model.eval()
-        for part in np.array_split(chosen, max(1, math.ceil(len(chosen) / self.cfg.batch_size))):
+        for part in batches:
             with self.autocast():
                 logits = self.model(input_ids=self.to_device(input_ids[part]), use_cache=False).logits[:, :-1]
             targets = self.to_device(labels[part])[:, 1:]
@@ -207,6 +211,8 @@ class Run:
         return self.trace is not None and first <= step < last
 
     def update_trace(self, local: dict[View, Tensor], stats: SyncStats, step: int) -> None:
+        if stats.dropped is not None and stats.dropped:
+            return  # not a number, on some rank
         payloads = {payload.view: payload for payload in stats.payloads}
         seen = {v: (v.part(self.parameters[v].data), g, payloads[v.name]) for v, g in local.items()}
         self.trace.update(seen, step)

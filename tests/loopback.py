@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 SIOCSIFFLAGS, IFF_UP = 0x8914, 0x1
 
@@ -33,6 +35,8 @@ def on_own_loopback(function: Callable[..., Any], *args: Any) -> Any:
         result = receive.recv()
     finally:
         process.join()
+    if isinstance(result, PermissionError):
+        pytest.skip(f"this system allows no network namespace: {result}")
     if isinstance(result, Exception):
         raise result
     return result
@@ -43,7 +47,7 @@ def child(send: Any, function: Callable[..., Any], args: tuple) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
         # A user namespace of its own lets an ordinary user make a network namespace.
         if libc.unshare(CLONE_NEWNET) and libc.unshare(CLONE_NEWUSER | CLONE_NEWNET):
-            raise OSError(ctypes.get_errno(), "cannot make a network namespace")
+            raise PermissionError(ctypes.get_errno(), "unshare")
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as handle:
             fcntl.ioctl(handle, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", IFF_UP))
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"

@@ -1,7 +1,6 @@
 """Windows, times and the files of a run directory."""
 
 import json
-import math
 import time
 
 import pandas as pd
@@ -55,7 +54,8 @@ def test_rates_are_means_per_step():
         released = i == 3
         window.add(
             torch.tensor(float(i)),
-            SyncStats(100 + 300 * released, 40 + 120 * released, 8 * released, 1 + i / 4, i / 4, payloads=(payload,)),
+            SyncStats(90 + 300 * released, 39 + 120 * released, 8 * released, 1 + i / 4, i / 4, payloads=(payload,)),
+            SyncStats(payload_bytes=10, wire_bytes=1),
         )
     rates = window.rates(2.0, {phase: 20.0 for phase in PHASES}, tokens_per_step=1000)
     assert rates == {
@@ -66,10 +66,15 @@ def test_rates_are_means_per_step():
     assert not any(stats.payloads for stats in window.stats), "a window does not hold the payloads' memory"
 
 
-def test_means_pass_over_the_first_window_and_rows_without_rates():
-    rows = [{name: None for name in RATES}] + [{name: value for name in RATES} for value in (1000.0, 2.0, 4.0)]
-    assert means(rows) == {name: 3 for name in RATES}
-    assert means(rows[:2]) == {name: 1000 for name in RATES}, "one window is better than none"
+def test_means_are_over_all_whole_periods_but_the_first_window():
+    def row(step, value):
+        return {"step": step, **dict.fromkeys(RATES, value)}
+
+    rows = [row(0, None), row(8, 1000.0), row(16, 2.0), row(40, 4.0), row(43, None)]
+    found = means(rows)
+    assert found["wire_bytes"] == found["step_ms"] == (8 * 2 + 24 * 4) / 32, "a longer window counts for more"
+    assert found["tokens_per_s"] == (8 * 2 * 2 + 24 * 4 * 4) / (8 * 2 + 24 * 4), "all tokens over all seconds"
+    assert means(rows[:2]) == dict.fromkeys(RATES, 1000), "one window is better than none"
     assert means(rows[:1]) == {}
 
 
@@ -80,11 +85,11 @@ def test_every_row_has_every_column_and_is_on_disk_at_once(tmp_path):
     path = tmp_path / "metrics.jsonl"
     file = MetricsFile(path)
     file.write({"step": 0, "val_loss": 2.5})
-    file.write({"step": 8, "train_loss": float("nan")})
+    file.write({"step": 8, "train_loss": float("nan"), "val_ppl": float("inf")})
     rows = read_rows(path)
     assert all(list(row) == list(COLUMNS) for row in rows)
     assert rows[0]["val_loss"] == 2.5 and rows[0]["train_loss"] is None
-    assert math.isnan(rows[1]["train_loss"])
+    assert rows[1]["train_loss"] is rows[1]["val_ppl"] is None, "JSON has no word for what is not finite"
     with pytest.raises(AssertionError, match="lossy"):
         file.write({"step": 9, "lossy": 1})
 
@@ -149,7 +154,7 @@ def test_ages_count_steps_since_a_component_last_sent(tmp_path):
         ages.append(step - last)
         trace.add(payloads, step)
         if step % 6 == 5:
-            trace.close(step + 1, payloads, {})
+            trace.close(step + 1, {})
     rows = pd.DataFrame(trace.rows).set_index(["component", "step"])
     assert not rows.loc["0.q", ["staleness_steps", "max_staleness_steps"]].any(axis=None)
     for end in (6, 12):
@@ -159,28 +164,30 @@ def test_ages_count_steps_since_a_component_last_sent(tmp_path):
     assert rows["sent_entries"].to_dict() == {("0.q", 6): 6, ("0.q", 12): 6, ("1.v", 6): 2, ("1.v", 12): 4}
 
 
-def test_activity_and_residual_norm_are_over_all_views_of_a_component(tmp_path):
+def test_activity_and_residual_norm_are_over_all_views_of_a_component_and_all_steps(tmp_path):
     trace = ComponentTrace(VIEWS, tmp_path / "components.parquet")
-    payloads = (sent("0.q", 3.0), sent("0.q.bias", 4.0), sent("norm", 100.0))
-    trace.add(payloads, 0)
-    trace.close(1, payloads, {VIEWS[0]: 6.0, VIEWS[1]: 8.0, VIEWS[2]: 100.0, VIEWS[3]: 0.5})
+    trace.add((sent("0.q", 3.0), sent("0.q.bias", 4.0), sent("norm", 100.0)), 0)
+    trace.add((sent("0.q", 5.0), sent("1.v", 3.0)), 1)
+    trace.close(2, {VIEWS[0]: 6.0, VIEWS[1]: 8.0, VIEWS[2]: 100.0, VIEWS[3]: 0.5})
     q, v = trace.rows
-    assert (q["component"], q["activity"], q["residual_norm"], q["sent_entries"]) == ("0.q", 5 / 25**0.5, 10, 2)
-    assert (v["component"], v["activity"], v["residual_norm"], v["sent_entries"]) == ("1.v", 0, 0.5, 0)
+    assert (q["component"], q["residual_norm"], q["sent_entries"]) == ("0.q", 10, 3)
+    assert q["activity"] == pytest.approx(((9 + 16 + 25) / 25 / 2) ** 0.5)
+    assert (v["component"], v["residual_norm"], v["sent_entries"]) == ("1.v", 0.5, 1)
+    assert v["activity"] == pytest.approx((9 / 5 / 2) ** 0.5), "a step that sends nothing counts as zero"
 
 
 def test_a_resumed_trace_keeps_the_rows_up_to_its_checkpoint(tmp_path):
     path = tmp_path / "components.parquet"
     trace = ComponentTrace(VIEWS, path)
     for step in (4, 8, 12):
-        trace.close(step, (), {})
+        trace.close(step, {})
     trace.write()
     written = pd.read_parquet(path)
     assert [p.name for p in tmp_path.iterdir()] == [path.name], "no temporary file stays"
     resumed = ComponentTrace(VIEWS, path, first=8)
     pd.testing.assert_frame_equal(pd.DataFrame(resumed.rows), written[written["step"] <= 8])
     resumed.add((sent("0.q", 1.0),), 8)
-    resumed.close(9, (), {})
+    resumed.close(9, {})
     resumed.write()
     assert pd.read_parquet(path)["step"].tolist() == [4, 4, 8, 8, 9, 9]
     assert ComponentTrace(VIEWS, path).rows == [], "a run from the start has no past"

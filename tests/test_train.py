@@ -110,7 +110,7 @@ def without_a_gradient(run):
     run.backward = partly
 
 
-@pytest.mark.parametrize("change", (None, without_a_gradient))
+@pytest.mark.parametrize("change", (None, without_a_gradient), ids=("all", "some"))
 @pytest.mark.parametrize("deferral", ("zeros", "skip"))
 def test_replicas_end_bitwise_equal(deferral, change, inputs, scores, tmp_path):
     cfg = tiny.config("threshold=knee", "density=0.1", f"deferral={deferral}")
@@ -150,9 +150,11 @@ def interrupted(rank, cfg, directory, inputs):
 
 
 @pytest.mark.parametrize("residual", ("full", "delayed"))
-def test_a_resumed_run_equals_an_uninterrupted_one(residual, inputs, scores, tmp_path):
+def test_a_resumed_run_equals_an_uninterrupted_one(residual, scores, tmp_path):
+    """With dropout, whose draws go on too; a checkpoint is rounded up to the end of a logged window."""
+    inputs = tiny.inputs(tmp_path / "inputs", dropout=0.2)
     cfg = tiny.config(
-        "threshold=knee", f"residual={residual}", "release_period=4", "checkpoint_every=6", "eval_every=8"
+        "threshold=knee", f"residual={residual}", "release_period=4", "checkpoint_every=5", "eval_every=8"
     )
     with_profile = profile.replace(inputs, profile=scores)
     straight = on_ranks(2, trained, cfg, tmp_path / "straight", with_profile)
@@ -176,7 +178,7 @@ def test_the_run_directory(inputs, scores, tmp_path):
     assert [row["step"] for row in rows] == [0, 8, 16, 22, 23], (
         "5 and 9 steps become whole periods; the flush is a step"
     )
-    assert [row["step"] for row in rows if row["val_loss"] is not None] == [0, 16, 23]
+    assert [row["step"] for row in rows if row["val_loss"] is not None] == [0, 16, 22, 23]
     whole, partial = rows[1], rows[3]
     assert all(whole[name] is not None for name in RATES)
     assert all(partial[name] is None for name in RATES), "22 steps end in the middle of a period"

@@ -14,7 +14,7 @@ from igrad.data import Inputs
 VOCABULARY, LENGTH = 64, 16
 
 
-def inputs(folder: Path) -> Inputs:
+def inputs(folder: Path, dropout: float = 0.0) -> Inputs:
     """Model folder and windows under `folder`, made on first use."""
     model, windows = folder / "model", folder / "windows"
     if not model.exists():
@@ -24,9 +24,10 @@ def inputs(folder: Path) -> Inputs:
         config = LlamaConfig(
             vocab_size=VOCABULARY, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
             num_key_value_heads=2, max_position_embeddings=LENGTH, tie_word_embeddings=True, attention_bias=True,
+            attention_dropout=dropout,
         )  # fmt: skip
         LlamaForCausalLM(config).save_pretrained(model)
-        windows.mkdir()
+        windows.mkdir(parents=True)
         for side, count in (("train", 96), ("eval", 13)):
             start = np.random.default_rng(count).integers(0, VOCABULARY, (count, 1))
             ids = ((start + 3 * np.arange(LENGTH)) % VOCABULARY).astype(np.int32)

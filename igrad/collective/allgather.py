@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import torch
@@ -18,7 +19,8 @@ gather = dist.all_gather_single if hasattr(dist, "all_gather_single") else dist.
 @dataclass
 class GatherHandle:
     bucket: list[Payload]
-    values: Tensor  # [sum of k], what this rank sends
+    order: list[int]  # how payloads lie on the wire: whole ones first, so that both kinds are plain slices
+    values: Tensor  # [sum of k] in that order, what this rank sends
     received: Tensor  # uint8 [N, bytes]: per rank its values, then the int32 indices of its sparse payloads
     work: dist.Work
 
@@ -29,33 +31,32 @@ class GatherHandle:
         """Sums are taken in rank order entry by entry, so no packing changes a bit of them."""
         num_ranks, num_bytes = self.received.shape
         dtype, device = self.values.dtype, self.values.device
-        counts = [payload.values.numel() for payload in self.bucket]
-        sparse = [payload.indices is not None for payload in self.bucket]
-        value_bytes = self.values.numel() * dtype.itemsize
-        received = self.received[:, :value_bytes].view(dtype)  # [N, sum of k]
+        payloads = [self.bucket[i] for i in self.order]
+        counts = [payload.values.numel() for payload in payloads]
+        whole = sum(payload.numel for payload in payloads if payload.indices is None)
+        num_sparse = sum(counts) - whole
+        value_bytes = sum(counts) * dtype.itemsize
+        values = self.received[:, :value_bytes].view(dtype)  # [N, sum of k]
+        indices = self.received[:, value_bytes : value_bytes + 4 * num_sparse].view(torch.int32)
+        base = offsets(payloads, num_sparse, device)
 
-        dense = torch.zeros(sum(payload.numel for payload in self.bucket), dtype=dtype, device=device)
-        for elements, mine, is_sparse in zip(
-            split(dense, self.bucket), received.split(counts, dim=1), sparse, strict=True
-        ):
-            if not is_sparse:
-                for rank in range(num_ranks):
-                    elements.add_(mine[rank])
-        if any(sparse):
-            is_sparse_value = repeat(sparse, counts, device)
-            starts = [sum(payload.numel for payload in self.bucket[:i]) for i in range(len(self.bucket))]
-            base = repeat(starts, counts, device)[is_sparse_value]
-            indices = self.received[:, value_bytes:].view(torch.int32)[:, : len(base)]  # [N, sum of sparse k]
-            positions = indices + base  # int64
-            for rank in range(num_ranks):
-                dense.index_add_(0, positions[rank], received[rank][is_sparse_value])
-        sent = list(self.values.split(counts))
-        return Exchanged(split(dense.div_(num_ranks), self.bucket), sent, (num_ranks - 1) * num_bytes)
+        dense = torch.zeros(sum(payload.numel for payload in payloads), dtype=dtype, device=device)
+        for rank in range(num_ranks):
+            dense[:whole].add_(values[rank, :whole])
+            dense.index_add_(0, indices[rank] + base, values[rank, whole:])
+        means, sent = split(dense.div_(num_ranks), payloads), self.values.split(counts)
+        place = {i: position for position, i in enumerate(self.order)}
+        in_order = [place[i] for i in range(len(self.bucket))]
+        wire_bytes = (num_ranks - 1) * num_bytes
+        return Exchanged([means[i] for i in in_order], [sent[i] for i in in_order], wire_bytes)
 
 
-def repeat(per_payload: list, counts: list[int], device: torch.device) -> Tensor:
-    """One value per entry from one per payload."""
-    return torch.tensor(per_payload, device=device).repeat_interleave(torch.tensor(counts, device=device))
+def offsets(payloads: list[Payload], num_sparse: int, device: torch.device) -> Tensor:
+    """Where in the bucket each sparse entry's payload begins, int64 [num_sparse]."""
+    starts = itertools.accumulate((payload.numel for payload in payloads), initial=0)
+    sparse = [(start, p.values.numel()) for start, p in zip(starts, payloads, strict=False) if p.indices is not None]
+    begins, counts = torch.tensor(sparse, dtype=torch.int64).reshape(-1, 2).to(device, non_blocking=True).unbind(1)
+    return begins.repeat_interleave(counts, output_size=num_sparse)
 
 
 @dataclass(frozen=True)
@@ -67,13 +68,12 @@ class AllGather:
 
     def start(self, bucket: list[Payload], group: dist.ProcessGroup | None) -> GatherHandle:
         dtype = value_dtype(bucket)
-        values = torch.cat([payload.values.to(dtype) for payload in bucket])
-        indices = [payload.indices.to(torch.int32) for payload in bucket if payload.indices is not None]
+        order = sorted(range(len(bucket)), key=lambda i: bucket[i].indices is not None)
+        values = torch.cat([bucket[i].values.to(dtype) for i in order])
+        indices = [index.to(torch.int32) for i in order if (index := bucket[i].indices) is not None]
         padding = values.new_zeros(-sum(map(torch.numel, indices)) % (dtype.itemsize // 4), dtype=torch.int32)
-        buffer = torch.cat(
-            [part.view(torch.uint8) for part in (values, *indices, padding)]
-        )  # whole multiples of a value
+        buffer = torch.cat([part.view(torch.uint8) for part in (values, *indices, padding)])  # whole values in all
         num_ranks = dist.get_world_size(group)
         received = torch.empty(num_ranks * buffer.numel(), dtype=torch.uint8, device=buffer.device)
         work = gather(received, buffer, group=group, async_op=True)
-        return GatherHandle(bucket, values, received.view(num_ranks, -1), work)
+        return GatherHandle(bucket, order, values, received.view(num_ranks, -1), work)

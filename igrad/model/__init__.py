@@ -26,9 +26,12 @@ def load_model(path: str | Path, seed: int = 0) -> PreTrainedModel:
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # each rank would draw one
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    before = torch.get_rng_state()
+    torch.default_generator.manual_seed(seed)  # alone: the GPUs' generators keep each rank's own dropout
+    try:
         model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, local_files_only=True)
+    finally:
+        torch.set_rng_state(before)
     model.config.use_cache = False  # keys and values of earlier steps serve generation only
     return model
 

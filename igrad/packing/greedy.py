@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import dataclass
 
+from igrad.balance import largest_first
 from igrad.interfaces import Item
+
+
+def check_num_buckets(num_buckets: int) -> None:
+    if num_buckets < 1:
+        raise ValueError(f"num_buckets must be at least 1, got {num_buckets}")
 
 
 @dataclass(frozen=True)
@@ -15,15 +20,11 @@ class Greedy:
     num_buckets: int  # m, at least 1; more = earlier start of the first exchange, more per-message overhead
 
     def __post_init__(self) -> None:
-        if self.num_buckets < 1:
-            raise ValueError(f"num_buckets must be at least 1, got {self.num_buckets}")
+        check_num_buckets(self.num_buckets)
+
+    def prepare(self, items: list[Item]) -> None:
+        pass
 
     def pack(self, items: list[Item]) -> list[list[int]]:
-        buckets: list[list[int]] = [[] for _ in range(self.num_buckets)]
-        loads = [(0.0, number) for number in range(self.num_buckets)]
-        # Ties go by name and range, so that the plan does not depend on the order of `items`.
-        for i in sorted(range(len(items)), key=lambda i: (-items[i].cost_mean, items[i].view, items[i].start)):
-            load, number = heapq.heappop(loads)
-            buckets[number].append(i)
-            heapq.heappush(loads, (load + items[i].cost_mean, number))
-        return buckets
+        costs = [item.cost_mean for item in items]
+        return largest_first(costs, [(item.view, item.start) for item in items], self.num_buckets)

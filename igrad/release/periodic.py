@@ -7,6 +7,11 @@ from dataclasses import dataclass
 from igrad.interfaces import View
 
 
+def check_period(period: int) -> None:
+    if period < 1:
+        raise ValueError(f"release_period must be at least 1, got {period}")
+
+
 @dataclass(frozen=True)
 class Periodic:
     """Due at steps R-1, 2R-1, … (0-based optimizer steps)."""
@@ -14,8 +19,11 @@ class Periodic:
     period: int  # R, at least 1; higher = less traffic, staler updates; 1 = every step
 
     def __post_init__(self) -> None:
-        if self.period < 1:
-            raise ValueError(f"release_period must be at least 1, got {self.period}")
+        check_period(self.period)
+
+    @property
+    def max_age_steps(self) -> int:
+        return self.period
 
     def prepare(self, costs_bytes: dict[str, int]) -> None:
         pass

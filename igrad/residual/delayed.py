@@ -27,7 +27,7 @@ class Delayed:
         gradient = wide(gradient, view).contiguous()
         held = self.memory.of(view, gradient)
         everything = slice(0, view.numel)
-        indices = select(rows_of(gradient.view(-1), view, everything), 1.0)
+        indices = select(rows_of(gradient.view(-1), view, everything), 1.0, False)
         if indices is None:
             held.add_(gradient)
         else:
@@ -35,5 +35,5 @@ class Delayed:
         if due is None:
             return None
         if release:
-            return take(view, held, select, due, share)
+            return take(view, held, select, due, share, release)
         return payload_at(view, held, everything, indices)

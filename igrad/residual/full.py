@@ -25,4 +25,4 @@ class Full:
     ) -> Payload | None:
         gradient = wide(gradient, view)
         held = self.memory.of(view, gradient).add_(gradient)
-        return None if due is None else take(view, held, select, due, share)
+        return None if due is None else take(view, held, select, due, share, release)

@@ -30,9 +30,9 @@ def payload_at(view: View, source: Tensor, part: slice, indices: Tensor | None) 
     return Payload(view.name, part.start, elements.numel(), values, indices)
 
 
-def take(view: View, source: Tensor, select: Select, part: slice, share: float) -> Payload:
+def take(view: View, source: Tensor, select: Select, part: slice, share: float, release: bool) -> Payload:
     """Select among elements `part` of `source`."""
-    return payload_at(view, source, part, select(rows_of(source.view(-1), view, part), share))
+    return payload_at(view, source, part, select(rows_of(source.view(-1), view, part), share, release))
 
 
 @dataclass(frozen=True)

@@ -18,4 +18,4 @@ class NoResidual:
     def offer(
         self, view: View, gradient: Tensor, select: Select, due: slice | None, share: float, release: bool
     ) -> Payload | None:
-        return None if due is None else take(view, wide(gradient, view).contiguous(), select, due, share)
+        return None if due is None else take(view, wide(gradient, view).contiguous(), select, due, share, release)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from igrad.interfaces import View
-from igrad.sparsifier.topk import check_density, largest
+from igrad.sparsifier.topk import TopK, check_density, largest
 
 
 def largest_per_row(matrix: Tensor, k: int) -> Tensor:
@@ -26,18 +26,20 @@ class ADTopk:
     """
 
     density: float  # fraction kept per row, in (0, 1]; lower = less traffic, more left to the residual
-    interleaved: bool = False  # true: odd steps select over the whole tensor instead, the same number of entries
+    interleaved: bool = False  # true: every other time over the whole tensor instead, the same number of entries
 
     def __post_init__(self) -> None:
         check_density(self.density)
 
-    def select(self, gradient: Tensor, view: View, step: int, share: float = 1.0) -> Tensor | None:
-        if gradient.dim() != 2:
+    def select(self, gradient: Tensor, view: View, turn: int, share: float = 1.0) -> Tensor | None:
+        if len(view.shape) != 2:
             return None
+        if gradient.dim() != 2:  # a range that cuts through rows
+            return TopK(self.density).select(gradient, view, turn, share)
         rows, columns = gradient.shape
         per_row = min(columns, max(1, round(share * max(1, int(columns * self.density)))))
         if per_row == columns:
             return None
-        if self.interleaved and step % 2 == 1:
+        if self.interleaved and turn % 2 == 1:
             return largest(gradient, rows * per_row)
         return largest_per_row(gradient, per_row)

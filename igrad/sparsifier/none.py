@@ -11,5 +11,5 @@ from igrad.interfaces import View
 
 @dataclass(frozen=True)
 class NoSparsifier:
-    def select(self, gradient: Tensor, view: View, step: int, share: float = 1.0) -> Tensor | None:
+    def select(self, gradient: Tensor, view: View, turn: int, share: float = 1.0) -> Tensor | None:
         return None

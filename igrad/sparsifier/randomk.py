@@ -16,7 +16,7 @@ from igrad.sparsifier.topk import check_density, count
 class RandomK:
     """k nonzero entries at random, unscaled (Stich et al. 2018, arXiv:1809.07599).
 
-    The draw depends on seed, view and step alone, so the ranks agree on it wherever they agree on which entries are
+    The draw depends on seed, view and turn alone, so the ranks agree on it wherever they agree on which entries are
     zero. Zeros are taken last: a delayed release draws among the entries it holds.
     """
 
@@ -26,11 +26,11 @@ class RandomK:
     def __post_init__(self) -> None:
         check_density(self.density)
 
-    def select(self, gradient: Tensor, view: View, step: int, share: float = 1.0) -> Tensor | None:
+    def select(self, gradient: Tensor, view: View, turn: int, share: float = 1.0) -> Tensor | None:
         k = count(gradient.numel(), self.density, share)
         if k == gradient.numel():
             return None
-        seed = zlib.crc32(f"{self.seed}/{view.name}/{step}".encode())
+        seed = zlib.crc32(f"{self.seed}/{view.name}/{turn}".encode())
         generator = torch.Generator(gradient.device).manual_seed(seed)
         keys = torch.rand(gradient.numel(), generator=generator, device=gradient.device)
         keys += gradient.reshape(-1) != 0

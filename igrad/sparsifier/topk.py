@@ -33,6 +33,6 @@ class TopK:
     def __post_init__(self) -> None:
         check_density(self.density)
 
-    def select(self, gradient: Tensor, view: View, step: int, share: float = 1.0) -> Tensor | None:
+    def select(self, gradient: Tensor, view: View, turn: int, share: float = 1.0) -> Tensor | None:
         k = count(gradient.numel(), self.density, share)
         return None if k == gradient.numel() else largest(gradient, k)

@@ -55,6 +55,7 @@ class Importance:
             if view.component in self.low:
                 costs[view.component] = costs.get(view.component, 0) + view.numel
         self.release.prepare(costs)
+        self.packing.prepare([Item(view.name, 0, view.numel, 4.0 * view.numel, 0.0) for view in self.views])
         # A release stands for R steps; its budget is that share of what the sparsifier keeps in one.
         self.share = 1.0 if self.release_fraction is None else self.release_fraction * self.release.period
         layout = [f"{v.name} {v.shape} {'low' if v.component in self.low else 'every step'}" for v in self.views]
@@ -101,8 +102,10 @@ class Importance:
         release = view.component in self.low
         return self.residual.offer(view, gradient, select, due, self.share if release else 1.0, release)
 
-    def select(self, view: View, step: int, candidate: Tensor, share: float) -> Tensor | None:
-        return self.sparsifier.select(candidate, view, step, share)
+    def select(self, view: View, step: int, candidate: Tensor, share: float, release: bool) -> Tensor | None:
+        # Releases take turns of their own: drawn from the step, one would pick what this very step retained.
+        turn = -1 - step // self.release.period if release else step
+        return self.sparsifier.select(candidate, view, turn, share)
 
     def apply(self, bucket: list[Payload], exchanged: Exchanged, gradients: dict[View, Tensor]) -> int:
         """What went leaves memory, means become gradients; the bytes that this rank sent."""
@@ -120,18 +123,19 @@ class Importance:
         """
         plan = f"step {step}: " + ", ".join(f"{v.name}[{d.start}:{d.stop}]" for v, d in due.items() if d is not None)
         mark = float(zlib.crc32(plan.encode()))
-        norms = torch.stack([norm.double() for norm in torch._foreach_norm(list(gradients.values()))])
-        finite = norms.isfinite().all().double()
+        norms = torch._foreach_norm(list(gradients.values()))
+        finite = torch.stack([norm.float() for norm in norms]).isfinite().all().double()
         ballot = torch.stack([finite, finite.new_tensor(mark), finite.new_tensor(-mark)])
         with self.timed("exchange"):
             dist.all_reduce(ballot, dist.ReduceOp.MIN, group=self.group)
         # Reading the ballot is free on a CPU; elsewhere it would stall the step, so only a plan's first use is checked.
-        first_use = step < 2 * self.release.period
+        first_use = step < 2 * self.release.max_age_steps
         if (ballot.device.type == "cpu" or first_use) and ballot[1] != -ballot[2]:
             compare("plans", plan, self.group)
         dropped = ballot[0] < 1
-        for gradient in gradients.values():
-            gradient.masked_fill_(dropped, 0)
+        if dropped.device.type != "cpu" or dropped:
+            for gradient in gradients.values():
+                gradient.masked_fill_(dropped, 0)
         return dropped, allreduce_bytes(ballot.numel() * ballot.element_size(), self.num_ranks)
 
     def reconcile(self, parameters: dict[View, Tensor], step: int) -> SyncStats:

@@ -100,9 +100,11 @@ def has_api_key() -> bool:
     """Whether wandb would find a key in the environment or in a netrc file."""
     if os.environ.get("WANDB_API_KEY"):
         return True
-    own = urlsplit(os.environ.get("WANDB_BASE_URL", "")).netloc
+    import wandb
+
+    own = urlsplit(os.environ.get("WANDB_BASE_URL") or wandb.Settings().base_url).netloc
     try:
         hosts = netrc.netrc(Path(os.environ.get("NETRC", "~/.netrc")).expanduser()).hosts
     except (OSError, netrc.NetrcParseError):
         return False
-    return any(host == own or "wandb" in host or "coreweave" in host for host in hosts)
+    return own in hosts or "api.wandb.ai" in hosts  # the first is the default of this release, the second of all before

@@ -112,6 +112,7 @@ class Blocks:
     """A schedule of ranges: half of every view at a time."""
 
     period: int = 2
+    max_age_steps: int = 4
 
     def prepare(self, costs_bytes):
         assert set(costs_bytes) == {"1.v", "1.fc1"}
