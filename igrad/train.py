@@ -22,7 +22,7 @@ from igrad.data import Inputs, batch, load_windows
 from igrad.interfaces import SyncStats, View
 from igrad.metrics import Timer, Window, whole_periods
 from igrad.model import load_model
-from igrad.record import Recorder
+from igrad.record import Recorder, provenance
 from igrad.trace import Trace
 
 
@@ -220,7 +220,8 @@ class Run:
     def save_profile(self) -> None:
         measures = self.trace.gather()
         if self.rank == 0:
-            profile.save(Path(self.inputs.trace_to), self.trace, measures, profile.provenance(self.cfg))
+            how = {**profile.provenance(self.cfg), **provenance(self.device)}
+            profile.save(Path(self.inputs.trace_to), self.trace, measures, how)
 
     # -------------------------------------------------------------------------------------------- pieces
 
