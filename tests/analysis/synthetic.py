@@ -119,10 +119,12 @@ def write_run(point: Point, truth: Truth) -> None:
     run = SimpleNamespace(
         cfg=cfg, directory=directory, rank=0, num_ranks=1, device=torch.device("cpu"), started=time.time(),
         tau=truth.tau, scores=truth.scores, inputs=SimpleNamespace(profile=truth.profile),
-        components=SimpleNamespace(views=truth.views, components=[view.name for view in truth.views], share=1.0),
+        components=SimpleNamespace(
+            views=truth.views, components=[view.name for view in truth.views], share=1.0, describe=lambda: "all mapped"
+        ),
         important=truth.important, parameters=dict.fromkeys(truth.views), synchronizer=SimpleNamespace(pending=held),
         timer=SimpleNamespace(drain=lambda: dict.fromkeys(PHASES, 1.0)),
-        optimizer=SimpleNamespace(param_groups=[{"lr": cfg.learning_rate}]),
+        learning_rate=cfg.learning_rate,
     )  # fmt: skip
     record = Recorder(run, 0)
     record.write(step=0, **evaluation(0))
@@ -138,13 +140,14 @@ def write_run(point: Point, truth: Truth) -> None:
             deferred=frozenset(view.name for view in truth.views) - {view.name for view in sent},
             payloads=payloads,
         )
-        window.add(torch.tensor(4.0), stats)
-        record.components.add(payloads, step)
+        window.add(torch.tensor(4.0), stats, SyncStats())
+        record.step(stats, step)
         if (step + 1) % log_every == 0:
-            record.close(window, stats, step + 1, lambda done=step + 1: evaluation(done) if done < cfg.steps else {})
+            record.close(window, step + 1, lambda done=step + 1: evaluation(done))
             window = Window()
-    nothing_held = residual == "none" or not cfg.steps
-    record.finish(None if nothing_held else SyncStats(wire_bytes=FLUSH_BYTES), evaluation(cfg.steps))
+    if residual != "none" and cfg.steps:
+        record.flushed(SyncStats(wire_bytes=FLUSH_BYTES), evaluation(cfg.steps))
+    record.finish()
 
 
 def fail(point: Point, error: str) -> None:
