@@ -11,6 +11,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from igrad.data import TOKENIZER_FILES
+
 if TYPE_CHECKING:
     from igrad.train import Run
 
@@ -73,6 +75,8 @@ def save_final(run: Run) -> None:
         for stale in (partial, final):
             shutil.rmtree(stale, ignore_errors=True)
         run.model.save_pretrained(partial)
+        for file in {file for pattern in TOKENIZER_FILES for file in Path(run.inputs.model).glob(pattern)}:
+            shutil.copy(file, partial)
         partial.rename(final)
         for old in folders(run.directory):
             shutil.rmtree(old)

@@ -128,6 +128,10 @@ def check(cfg: DictConfig) -> None:
     for key, options in (("precision", ("fp32", "bf16")), ("clip", ("global", "local"))):
         if cfg[key] not in options:
             raise ValueError(f"{key} must be one of {', '.join(options)}, got '{cfg[key]}'")
+    fields = [each.name for each in dataclasses.fields(Components)]
+    for name in cfg.components:
+        if name not in fields:
+            raise ValueError(f"unknown key 'components.{name}'{did_you_mean(str(name), fields)}")
     window = cfg.profile_window
     if len(window) != 2 or not 0 <= window[0] < window[1]:
         raise ValueError(f"profile_window must be [first, last) with 0 <= first < last, got {list(window)}")

@@ -44,7 +44,10 @@ def main(task: Callable[[], None], argv: list[str]) -> int:
             return 0
         start_forkserver()
         sweep = plan(argv)
-        write_manifests(sweep, command, args.overrides)
+        try:
+            write_manifests(sweep, command, args.overrides)
+        except OSError as error:
+            raise ValueError(f"cannot write to {error.filename}: {error.strerror}; free it or run elsewhere") from error
     except ValueError as error:
         stop_forkserver()
         if os.environ.get("HYDRA_FULL_ERROR"):
@@ -104,6 +107,8 @@ def run_point(cfg: DictConfig) -> None:
             run_unlocked(cfg, directory, inputs)
     except Timeout:
         print(f"{directory}: another process is running it", flush=True)
+    except OSError as error:  # told again in the report
+        print(f"{directory}: {error.strerror}", file=sys.stderr, flush=True)
 
 
 def run_unlocked(cfg: DictConfig, directory: Path, inputs: Inputs | None) -> None:

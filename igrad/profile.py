@@ -82,9 +82,19 @@ def resolve(cfg: DictConfig, inputs: Inputs, run_ranks: Callable[[DictConfig, Pa
     path = PROFILES / f"{key}.parquet"
     PROFILES.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_suffix(".lock")):
-        if not path.exists():
+        if not whole(path):
+            print(f"  profiling for {cfg.profile_window[1]} steps, once: {path}", flush=True)
             run_ranks(profiling(cfg), PROFILES / key, replace(inputs, trace_to=str(path)))
     return str(path)
+
+
+def whole(path: Path) -> bool:
+    """Whether a cached profile is there and can be read."""
+    try:
+        load(path)
+    except ValueError:
+        return False
+    return True
 
 
 def save(path: Path, trace: Trace, measures: dict[str, np.ndarray], provenance: dict[str, Any]) -> None:

@@ -26,7 +26,7 @@ def load(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, int], dict[
         raise ValueError(f"profile '{path}' does not exist; profile=auto makes one")
     try:
         table = pq.read_table(path)
-    except pa.ArrowInvalid:
+    except (pa.ArrowInvalid, OSError):
         raise ValueError(f"profile '{path}' is not a parquet file; profile=auto makes one") from None
     missing = {"step", "component", "numel", *MEASURES} - set(table.column_names)
     if missing:

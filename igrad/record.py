@@ -49,6 +49,8 @@ class Recorder:
         self.tracker = build(cfg.tracking)
         self.tracker.start(plain(cfg), run.directory)
         print(f"  {run.num_ranks} ranks on {run.device.type}; {run.components.describe()}", flush=True)
+        if first:
+            print(f"  goes on after step {first}", flush=True)
         self.bar = tqdm(total=cfg.steps, initial=first, unit="step", desc=run.directory.name[:40], dynamic_ncols=True,
                         leave=True, disable=not sys.stderr.isatty())  # fmt: skip
 
@@ -78,7 +80,9 @@ class Recorder:
         shown = {name: value for name, value in shown.items() if value}
         if self.bar.disable:
             words = " ".join(f"{name} {value}" for name, value in shown.items())
-            print(f"  step {row['step']}/{self.run.cfg.steps} {words}", flush=True)
+            steps = self.run.cfg.steps
+            when = f"step {row['step']}/{steps}" if row["step"] <= steps else "after the flush"
+            print(f"  {when} {words}", flush=True)
         else:
             self.bar.set_postfix(shown, refresh=False)
             self.bar.update(min(row["step"], self.run.cfg.steps) - self.bar.n)

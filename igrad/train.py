@@ -202,6 +202,8 @@ class Run:
         dist.all_reduce(totals)
         nats, hits, tokens = totals.tolist()
         loss = nats / tokens
+        if not math.isfinite(loss):  # the same on all ranks
+            raise ValueError(f"the validation loss is {loss}: training diverged; lower learning_rate or max_grad_norm")
         return {"val_loss": loss, "val_ppl": math.exp(min(loss, 700)), "val_accuracy": hits / tokens}
 
     # ----------------------------------------------------------------------------------------- profiling

@@ -29,6 +29,7 @@ BAD = {
     "~densty": "unknown key 'densty'; did you mean 'density'?",
     "sparsifier.densty=0.1": "unknown key 'sparsifier.densty'; did you mean 'sparsifier.density'?",
     "+sparsifier.densty=0.1": "unknown key 'sparsifier.densty'; did you mean 'sparsifier.density'?",
+    "+components.embedings=true": "unknown key 'components.embedings'; did you mean 'embeddings'?",
     "components.embedings=true": "unknown key 'components.embedings'; did you mean 'components.embeddings'?",
     "zzz=1": "unknown key 'zzz'; see python run.py --help",
     # group

@@ -140,6 +140,14 @@ def test_a_profile_is_made_once_and_shared_by_runs_that_differ_only_in_the_metho
     assert profile.load(path)[2]["seed"] == 42
 
 
+def test_a_damaged_profile_is_made_again(launched):
+    resolve, runs = launched
+    path = Path(resolve())
+    path.write_bytes(path.read_bytes()[:200])
+    assert resolve() == str(path)
+    assert len(runs) == 2 and profile.load(path)[2]["seed"] == 42
+
+
 def test_no_profile_where_none_is_looked_at(launched):
     resolve, runs = launched
     assert resolve(groups={"threshold": "all"}) is None

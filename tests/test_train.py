@@ -199,6 +199,13 @@ def evaluated(rank, cfg, directory, inputs):
     return Run(cfg, directory, inputs, torch.device("cpu"), time.time()).evaluate()
 
 
+def test_a_diverged_run_is_a_failed_run(inputs, tmp_path):
+    cfg = tiny.config("learning_rate=1e30", "max_grad_norm=null")
+    with pytest.raises(AssertionError, match="validation loss is nan: training diverged; lower learning_rate"):
+        on_ranks(1, trained, cfg, tmp_path / "run", inputs)
+    assert not (tmp_path / "run" / "summary.json").exists()
+
+
 def test_evaluation_does_not_depend_on_the_number_of_ranks(inputs, tmp_path):
     cfg = tiny.config()
     results = [on_ranks(n, evaluated, cfg, tmp_path, inputs) for n in (1, 2, 3)]
