@@ -23,7 +23,7 @@ from omegaconf.errors import InterpolationKeyError, MissingMandatoryValue, Omega
 
 GROUPS = (
     "model", "workload", "sparsifier", "importance", "threshold", "residual", "release", "packing",
-    "collective", "deferral", "synchronizer", "optimizer", "tracking", "cluster",
+    "collective", "value_codec", "index_codec", "deferral", "synchronizer", "optimizer", "tracking", "cluster",
 )  # fmt: skip
 
 DELTAS = ("rq", "scale")  # groups that start empty: `+rq=...`
@@ -51,6 +51,8 @@ class Config:
     release: Any = MISSING
     packing: Any = MISSING
     collective: Any = MISSING
+    value_codec: Any = MISSING
+    index_codec: Any = MISSING
     deferral: Any = MISSING
     synchronizer: Any = MISSING
     optimizer: Any = MISSING
@@ -77,6 +79,7 @@ class Config:
     release_period: int = MISSING
     release_fraction: float | None = MISSING
     num_buckets: int = MISSING
+    block_numel: int | None = MISSING
     components: Components = field(default_factory=Components)
 
     study: str = MISSING
@@ -108,7 +111,7 @@ def check(cfg: DictConfig) -> None:
     plain(cfg)
     if cfg.steps < 0:
         raise ValueError(f"steps must be at least 0 (profile and evaluate only), got {cfg.steps}")
-    at_least_one = ("batch_size", "micro_batches", "num_processes", "release_period", "num_buckets",
+    at_least_one = ("batch_size", "micro_batches", "num_processes", "release_period", "num_buckets", "block_numel",
                     "eval_every", "eval_windows", "log_every", "checkpoint_every")  # fmt: skip
     for key in at_least_one:
         if cfg[key] is not None and cfg[key] < 1:

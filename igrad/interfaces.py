@@ -53,6 +53,7 @@ class Payload:
     numel: int
     values: Tensor  # [k] float32 or float64
     indices: Tensor | None  # [k] int64, unique, relative to start; None = every entry, then k = numel
+    source: Tensor | None = None  # [numel] what the entries were chosen from, read only; None = known at indices only
 
     @property
     def bytes(self) -> int:
@@ -60,13 +61,23 @@ class Payload:
         index_bytes = 0 if self.indices is None else 4
         return self.values.numel() * (self.values.element_size() + index_bytes)
 
+    @property
+    def elements(self) -> Tensor:
+        """[numel], for a collective that chooses other entries: the source, or zero wherever nothing is known."""
+        if self.source is not None:
+            return self.source
+        if self.indices is None:
+            return self.values
+        return self.values.new_zeros(self.numel).index_put_((self.indices,), self.values)
+
 
 class Exchanged(NamedTuple):
     """A bucket after its collective; the lists are in the bucket's order."""
 
     means: list[Tensor]  # [numel] each: (1/N) sum over ranks of `sent`, zero where no rank sent
-    sent: list[Tensor]  # [k] each: what this rank really contributed at its payload's indices
+    sent: list[Payload]  # what this rank really contributed; the rest of its payload returns to the residual
     wire_bytes: int  # sent by this rank
+    counts: list[int] | None = None  # entries of each payload on the rank that had most; None where nobody can tell
 
 
 class Item(NamedTuple):
@@ -88,6 +99,8 @@ class SyncStats:
     num_released: int = 0  # low-importance components released in this step
     bucket_imbalance: float = 1.0  # largest bucket over mean bucket, in bytes
     bucket_cv: float = 0.0  # sd over mean of bucket bytes
+    num_overflows: int = 0  # buckets a tenth or more above an even share of the step's bytes
+    predicted_exchange_ms: float = 0.0  # of a collective that goes by a model of the link
     dropped: Tensor | None = None  # 0-dim bool: some rank had a non-finite gradient, so no rank's counted
     deferred: frozenset[str] = frozenset()  # names of the views that sent nothing
     payloads: tuple[Payload, ...] = ()
@@ -114,7 +127,12 @@ def untimed(phase: str) -> AbstractContextManager[None]:
 
 
 class Sparsifier(Protocol):
-    """Picks which entries of one gradient are retained."""
+    """Picks which entries of one gradient are retained.
+
+    One that remembers keeps it in a dict `state` of tensors, which is saved and restored with a run.
+    """
+
+    varies: bool  # k differs between ranks and steps; False: it depends on the shape, `turn` and `share` only
 
     def select(self, gradient: Tensor, view: View, turn: int, share: float = 1.0) -> Tensor | None:
         """Flat indices int64 [k] of `gradient`, unique; None = every entry.
@@ -122,7 +140,7 @@ class Sparsifier(Protocol):
         `gradient` has shape `view.shape`, or is a part of it: whole rows (rows, in), or flat. `turn` counts the
         selections of this view, for a sparsifier that draws or alternates: the step where one is made every step,
         -1, -2, … for its releases. `share` scales the usual count: a release of R steps' worth passes
-        R * release_fraction. k depends on the shape and `share` only, so that it is the same on every rank.
+        R * release_fraction.
         """
         ...
 
@@ -191,6 +209,8 @@ class ReleaseSchedule(Protocol):
 class PackingStrategy(Protocol):
     """Puts payloads into buckets; one collective per bucket."""
 
+    overlaps: bool  # True: a bucket leaves as soon as its gradients are there, while the backward pass goes on
+
     def prepare(self, items: list[Item]) -> None:
         """Every view whole, before the first step; the cost is that of sending it as it is."""
         ...
@@ -201,7 +221,9 @@ class PackingStrategy(Protocol):
 
 
 class Handle(Protocol):
-    """A collective under way."""
+    """A bucket under way."""
+
+    predicted_ms: float  # of a collective that goes by a model of the link, else 0
 
     def wait(self) -> None: ...
 
@@ -210,11 +232,59 @@ class Handle(Protocol):
         ...
 
 
-class Collective(Protocol):
-    """How a bucket becomes the cross-rank mean, wire format included."""
+class ValueCodec(Protocol):
+    """Values as bytes. `counts` says how many belong to each payload: what a codec shares never crosses one."""
 
-    def start(self, bucket: list[Payload], group: ProcessGroup | None) -> Handle:
-        """Encode and send; every rank passes the same views and ranges in the same order."""
+    def bytes(self, count: float) -> float:
+        """Size of `count` values of one payload, in float32."""
+        ...
+
+    def encode(self, values: Tensor, counts: list[int]) -> Tensor:
+        """[sum of counts] float32 or float64, to uint8."""
+        ...
+
+    def decode(self, data: Tensor, counts: list[int], dtype: torch.dtype) -> Tensor:
+        """uint8 that may be longer than needed, to [sum of counts] of the bucket's type: what was really sent."""
+        ...
+
+
+class IndexCodec(Protocol):
+    """Positions among the elements of a bucket as bytes, without loss."""
+
+    sorts: bool  # True: positions must rise
+    varies: bool  # the size depends on the positions, not on their number and the space alone
+
+    def bytes(self, count: float, space: float) -> float:
+        """Expected size of `count` positions spread evenly over `space` elements."""
+        ...
+
+    def encode(self, positions: Tensor, space: int) -> Tensor:
+        """int64 [k], unique, in [0, space), to uint8. ValueError where they are not, or do not fit."""
+        ...
+
+    def decode(self, data: Tensor, count: int, space: int) -> tuple[Tensor, int]:
+        """uint8 that may be longer than needed, to (int64 [count], bytes used)."""
+        ...
+
+
+class Collective(Protocol):
+    """How buckets become cross-rank means, wire format included.
+
+    One that remembers keeps it in a dict `state` of tensors, which is saved and restored with a run.
+    """
+
+    def cost_bytes(self, numel: int, count: float) -> float:
+        """About what a payload of `count` entries of `numel` adds to its bucket: what packing levels."""
+        ...
+
+    def start(
+        self, buckets: list[list[Payload]], group: ProcessGroup | None, step: int = 0, sizes_vary: bool = False
+    ) -> list[Handle]:
+        """Encode and send, one collective per bucket; none is empty.
+
+        Every rank passes the same views and ranges in the same order, and the same step. `sizes_vary`: how many
+        entries a payload has may differ between ranks.
+        """
         ...
 
 
@@ -236,7 +306,15 @@ class Synchronizer(Protocol):
 
     def prepare(self, views: Iterable[View], important: frozenset[str], group: ProcessGroup | None) -> None: ...
 
-    def synchronize(self, gradients: dict[View, Tensor], step: int) -> SyncStats: ...
+    overlaps: bool  # True: wants to hear of gradients during the backward pass
+
+    def ready(self, view: View, gradient: Tensor, step: int) -> None:
+        """During the backward pass, in any order: this gradient is final. It stays as it is until `synchronize`."""
+        ...
+
+    def synchronize(self, gradients: dict[View, Tensor], step: int) -> SyncStats:
+        """After the backward pass, every view."""
+        ...
 
     def reconcile(self, parameters: dict[View, Tensor], step: int) -> SyncStats: ...
 

@@ -23,13 +23,14 @@ PHASES = ("compute", "select", "pack", "exchange", "unpack")
 COLUMNS = (
     "step", "seconds", "train_loss", "val_loss", "val_ppl", "val_accuracy", "learning_rate", "tokens_per_s", "step_ms",
     *(f"{phase}_ms" for phase in PHASES), "payload_bytes", "wire_bytes", "total_wire_bytes", "bucket_imbalance",
-    "bucket_cv", "num_released", "residual_norm", "num_dropped_steps",
+    "bucket_cv", "num_overflows", "predicted_exchange_ms", "num_released", "residual_norm", "num_dropped_steps",
 )  # fmt: skip
-# exchange_ms includes waiting for slower ranks; residual_norm is rank 0's at the end of the window.
+# exchange_ms includes waiting for slower ranks; predicted_exchange_ms is 0 where a collective predicts nothing;
+# num_overflows counts buckets a tenth or more above an even share; residual_norm is rank 0's when the window ends.
 
 # Means over whole release periods; the rest of COLUMNS are states or totals.
 RATES = ("tokens_per_s", "step_ms", *(f"{p}_ms" for p in PHASES), "payload_bytes", "wire_bytes", "bucket_imbalance",
-         "bucket_cv", "num_released")  # fmt: skip
+         "bucket_cv", "num_overflows", "predicted_exchange_ms", "num_released")  # fmt: skip
 
 
 def whole_periods(steps: int, period: int) -> int:
@@ -38,25 +39,40 @@ def whole_periods(steps: int, period: int) -> int:
 
 
 class Timer:
-    """Milliseconds per phase: `with timer("pack"): …`. On CUDA by events, so that nothing waits until `drain`."""
+    """Milliseconds per phase: `with timer("pack"): …`. A phase within another stops the outer one's clock.
+
+    On CUDA by events, so that nothing waits until `drain`.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self.cuda = device.type == "cuda"
         self.total_ms: defaultdict[str, float] = defaultdict(float)
         self.events: list[tuple[str, torch.cuda.Event, torch.cuda.Event]] = []
+        self.open: list[str] = []  # phases entered and not left, the innermost last
+        self.since: Any = None  # when the innermost one's clock was started
 
     @contextmanager
     def __call__(self, phase: str) -> Iterator[None]:
+        self.turn()
+        self.open.append(phase)
+        try:
+            yield
+        finally:
+            self.turn()
+            self.open.pop()
+
+    def turn(self) -> None:
+        """What ran until now belongs to the innermost open phase."""
         if self.cuda:
-            first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            first.record()
-            yield
-            last.record()
-            self.events.append((phase, first, last))
+            now: Any = torch.cuda.Event(enable_timing=True)
+            now.record()
+            if self.open:
+                self.events.append((self.open[-1], self.since, now))
         else:
-            start = time.perf_counter()
-            yield
-            self.total_ms[phase] += (time.perf_counter() - start) * 1e3
+            now = time.perf_counter()
+            if self.open:
+                self.total_ms[self.open[-1]] += (now - self.since) * 1e3
+        self.since = now
 
     def drain(self) -> dict[str, float]:
         """Total per phase since the last call."""
@@ -93,7 +109,8 @@ class Window:
     def rates(self, seconds: float, phases_ms: dict[str, float], tokens_per_step: int) -> dict[str, float]:
         """Means per step of a window that took `seconds`."""
         n = len(self.stats)
-        counted = ("payload_bytes", "wire_bytes", "bucket_imbalance", "bucket_cv", "num_released")
+        counted = ("payload_bytes", "wire_bytes", "bucket_imbalance", "bucket_cv", "num_overflows",
+                   "predicted_exchange_ms", "num_released")  # fmt: skip
         return {
             "tokens_per_s": tokens_per_step * n / seconds,
             "step_ms": seconds * 1e3 / n,

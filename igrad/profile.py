@@ -46,7 +46,11 @@ def profiling(cfg: DictConfig) -> DictConfig:
     run.threshold = {"_target_": "igrad.threshold.all.All"}
     run.residual = {"_target_": "igrad.residual.none.NoResidual"}
     run.tracking = {"_target_": "igrad.tracking.none.NoTracking"}
-    run.collective = {"_target_": "igrad.collective.allgather.AllGather"}
+    run.collective = {
+        "_target_": "igrad.collective.allgather.AllGather",
+        "value_codec": {"_target_": "igrad.value_codec.fp32.FP32"},
+        "index_codec": {"_target_": "igrad.index_codec.int32.Int32"},
+    }
     run.deferral = {"_target_": "igrad.deferral.zeros.Zeros"}
     run.release_period = 1
     run.steps = cfg.profile_window[1]

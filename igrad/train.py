@@ -80,6 +80,9 @@ class Run:
         self.synchronizer.timed = self.timer
         self.synchronizer.prepare(self.components.views, self.important, None)
         self.trace = Trace() if self.inputs.trace_to else None
+        self.step: int | None = None  # while the backward pass runs whose gradients are final
+        if self.synchronizer.overlaps:
+            self.watch()
 
     def choose_important(self) -> tuple[float, frozenset[str]]:
         threshold = build(self.cfg.threshold)
@@ -139,13 +142,29 @@ class Run:
             chosen = batch(
                 len(input_ids), cfg.seed, step, self.rank, self.num_ranks, cfg.batch_size, micro, cfg.micro_batches
             )
+            self.step = step if micro == cfg.micro_batches - 1 else None
             with self.autocast():
                 loss = self.model(
                     input_ids=self.to_device(input_ids[chosen]), labels=self.to_device(labels[chosen]), use_cache=False
                 ).loss
             (loss / cfg.micro_batches).backward()
             total += loss.detach() / cfg.micro_batches
+        self.step = None
         return total
+
+    def watch(self) -> None:
+        """Tell the synchronizer of every gradient as soon as it is final."""
+        views_of: dict[torch.nn.Parameter, list[View]] = {}
+        for view, parameter in self.parameters.items():
+            views_of.setdefault(parameter, []).append(view)
+
+        def is_final(parameter: torch.nn.Parameter) -> None:
+            if self.step is not None:
+                for view in views_of[parameter]:
+                    self.synchronizer.ready(view, view.part(parameter.grad), self.step)
+
+        for parameter in views_of:
+            parameter.register_post_accumulate_grad_hook(is_final)
 
     def gradients(self) -> dict[View, Tensor]:
         """Every view's part of its gradient; a parameter that was not used in this step counts as zero."""

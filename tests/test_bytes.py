@@ -29,7 +29,7 @@ def counted(rank, collective, k):
     dist.barrier()  # nobody starts before everybody has read the counter
     said = 0
     for _ in range(NUM_EXCHANGES):
-        handle = collective.start([payload], None)
+        [handle] = collective.start([[payload]], None)
         handle.wait()
         said += handle.decode().wire_bytes
     dist.barrier()

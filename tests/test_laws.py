@@ -158,9 +158,9 @@ def exchange(rank, collective_option, seed, num_buckets, packing_option):
     packing = make("packing", packing_option, num_buckets=num_buckets)
     packing.prepare(items)
     buckets = [b for b in packing.pack(items) if b]
-    handles = [make("collective", collective_option).start([payloads[i] for i in bucket], None) for bucket in buckets]
+    handles = make("collective", collective_option).start([[payloads[i] for i in bucket] for bucket in buckets], None)
     means: dict[int, torch.Tensor] = {}
-    sent: dict[int, torch.Tensor] = {}
+    sent: dict[int, Payload] = {}
     for bucket, handle in zip(buckets, handles, strict=True):
         handle.wait()
         exchanged = handle.decode()
@@ -169,8 +169,10 @@ def exchange(rank, collective_option, seed, num_buckets, packing_option):
         sent.update(zip(bucket, exchanged.sent, strict=True))
     scattered = []
     for i, payload in enumerate(payloads):
+        went = sent[i]
+        assert (went.view, went.start, went.numel) == (payload.view, payload.start, payload.numel)
         whole = torch.zeros(payload.numel, dtype=torch.float64)
-        whole[slice(None) if payload.indices is None else payload.indices] = sent[i]
+        whole[slice(None) if went.indices is None else went.indices] = went.values
         scattered.append(whole)
     in_order = [means[i] for i in range(len(payloads))]
     assert all(mean.shape == (payload.numel,) for mean, payload in zip(in_order, payloads, strict=True))
@@ -270,7 +272,7 @@ def test_every_element_is_sent_within_the_bound_of_its_schedule(release, period)
                 payload = residual.offer(view, torch.ones(view.shape), select, due, share, True)
                 if payload is not None:
                     assert payload.values.numel() >= 1 and payload.values.all()
-                    residual.memory.subtract(payload, payload.values)
+                    residual.memory.subtract(payload)
                     last[payload.start : payload.start + payload.numel] = step
                 assert step - last.min() < schedule.max_age_steps
 

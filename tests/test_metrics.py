@@ -47,6 +47,18 @@ def test_a_timer_adds_up_per_phase_until_it_is_drained():
     assert not any(timer.drain().values())
 
 
+def test_a_phase_within_another_stops_the_outer_clock():
+    timer = Timer(torch.device("cpu"))
+    with timer("compute"):
+        time.sleep(0.01)
+        with timer("select"):
+            time.sleep(0.03)
+            with pytest.raises(ValueError), timer("pack"):
+                raise ValueError
+    found = timer.drain()
+    assert found["select"] >= 30 and 10 <= found["compute"] < 30
+
+
 def test_rates_are_means_per_step():
     window = Window()
     payload = Payload("v", 0, 1, torch.ones(1), None)
@@ -54,13 +66,16 @@ def test_rates_are_means_per_step():
         released = i == 3
         window.add(
             torch.tensor(float(i)),
-            SyncStats(90 + 300 * released, 39 + 120 * released, 8 * released, 1 + i / 4, i / 4, payloads=(payload,)),
+            SyncStats(
+                90 + 300 * released, 39 + 120 * released, 8 * released, 1 + i / 4, i / 4, i, i / 2, payloads=(payload,)
+            ),
             SyncStats(payload_bytes=10, wire_bytes=1),
         )
     rates = window.rates(2.0, {phase: 20.0 for phase in PHASES}, tokens_per_step=1000)
     assert rates == {
         "tokens_per_s": 2000, "step_ms": 500, **{f"{phase}_ms": 5 for phase in PHASES}, "payload_bytes": 175,
         "wire_bytes": 70, "bucket_imbalance": 1.375, "bucket_cv": 0.375, "num_released": 2,
+        "num_overflows": 1.5, "predicted_exchange_ms": 0.75,
     }  # fmt: skip
     assert set(rates) == set(RATES) <= set(COLUMNS)
     assert not any(stats.payloads for stats in window.stats), "a window does not hold the payloads' memory"

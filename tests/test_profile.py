@@ -15,7 +15,7 @@ from igrad.importance.saliency import Saliency
 from igrad.threshold.all import All
 from igrad.threshold.knee import Knee
 from igrad.trace import MEASURES, Trace
-from tests.strategies import read
+from tests.strategies import CODECS, read
 
 NUMEL = {"1.q": 41, "0.q": 40, "0.fc1": 80, "1.fc1": 80}
 SALIENCY = {"1.q": 0.1, "0.q": 1 / 3, "0.fc1": 1.0, "1.fc1": 0.05}
@@ -26,7 +26,7 @@ TRACED = {
 }
 GROUPS = {"model": "glass_0.9m", "workload": "pubmed", "sparsifier": "topk", "importance": "magnitude_persistence",
           "threshold": "knee", "residual": "full", "release": "periodic", "packing": "greedy",
-          "collective": "allgather", "deferral": "zeros", "synchronizer": "importance", "optimizer": "adamw",
+          "collective": "allgather", **CODECS, "deferral": "zeros", "synchronizer": "importance", "optimizer": "adamw",
           "tracking": "none"}  # fmt: skip
 
 

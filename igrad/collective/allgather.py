@@ -1,79 +1,107 @@
-"""All-gather of (value, index) pairs: every rank receives every rank's payloads and adds them up in rank order."""
+"""All-gather of coded (value, index) pairs: every rank receives every rank's payloads, adds them up in rank order."""
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from igrad.collective.wire import split, value_dtype
-from igrad.interfaces import Exchanged, Payload
-
-# torch 2.13 renamed it; the old name warns.
-gather = dist.all_gather_single if hasattr(dist, "all_gather_single") else dist.all_gather_into_tensor
+from igrad.collective.wire import Space, gather
+from igrad.interfaces import Exchanged, IndexCodec, Payload, ValueCodec
 
 
 @dataclass
 class GatherHandle:
-    bucket: list[Payload]
-    order: list[int]  # how payloads lie on the wire: whole ones first, so that both kinds are plain slices
-    values: Tensor  # [sum of k] in that order, what this rank sends
-    received: Tensor  # uint8 [N, bytes]: per rank its values, then the int32 indices of its sparse payloads
+    space: Space
+    value_codec: ValueCodec
+    index_codec: IndexCodec
+    received: Tensor  # uint8 [N, bytes]: per rank its positions, then its values
+    num_positions: list[int]  # per rank
+    positions: Tensor | None  # this rank's, where they were put into another order
+    sizes_vary: bool
+    header_bytes: int
+    rank: int
     work: dist.Work
+    predicted_ms = 0.0
 
     def wait(self) -> None:
         self.work.wait()
 
     def decode(self) -> Exchanged:
         """Sums are taken in rank order entry by entry, so no packing changes a bit of them."""
-        num_ranks, num_bytes = self.received.shape
-        dtype, device = self.values.dtype, self.values.device
-        payloads = [self.bucket[i] for i in self.order]
-        counts = [payload.values.numel() for payload in payloads]
-        whole = sum(payload.numel for payload in payloads if payload.indices is None)
-        num_sparse = sum(counts) - whole
-        value_bytes = sum(counts) * dtype.itemsize
-        values = self.received[:, :value_bytes].view(dtype)  # [N, sum of k]
-        indices = self.received[:, value_bytes : value_bytes + 4 * num_sparse].view(torch.int32)
-        base = offsets(payloads, num_sparse, device)
-
-        dense = torch.zeros(sum(payload.numel for payload in payloads), dtype=dtype, device=device)
-        for rank in range(num_ranks):
-            dense[:whole].add_(values[rank, :whole])
-            dense.index_add_(0, indices[rank] + base, values[rank, whole:])
-        means, sent = split(dense.div_(num_ranks), payloads), self.values.split(counts)
-        place = {i: position for position, i in enumerate(self.order)}
-        in_order = [place[i] for i in range(len(self.bucket))]
-        wire_bytes = (num_ranks - 1) * num_bytes
-        return Exchanged([means[i] for i in in_order], [sent[i] for i in in_order], wire_bytes)
-
-
-def offsets(payloads: list[Payload], num_sparse: int, device: torch.device) -> Tensor:
-    """Where in the bucket each sparse entry's payload begins, int64 [num_sparse]."""
-    starts = itertools.accumulate((payload.numel for payload in payloads), initial=0)
-    sparse = [(start, p.values.numel()) for start, p in zip(starts, payloads, strict=False) if p.indices is not None]
-    begins, counts = torch.tensor(sparse, dtype=torch.int64).reshape(-1, 2).to(device, non_blocking=True).unbind(1)
-    return begins.repeat_interleave(counts, output_size=num_sparse)
+        space, num_ranks = self.space, len(self.received)
+        numels = [payload.numel for payload in space.whole]
+        counts = [payload.values.numel() for payload in space.sparse]
+        most = counts
+        dense = torch.zeros(space.num_whole + space.num_sparse, dtype=space.dtype, device=space.device)
+        for rank, message in enumerate(self.received):
+            positions, used = self.index_codec.decode(message, self.num_positions[rank], space.num_sparse)
+            theirs = space.counts(positions) if self.sizes_vary else counts
+            most = [max(pair) for pair in zip(most, theirs, strict=True)]
+            values = self.value_codec.decode(message[used:], [*numels, *theirs], space.dtype)
+            dense[: space.num_whole].add_(values[: space.num_whole])
+            dense[space.num_whole :].index_add_(0, positions, values[space.num_whole :])
+            if rank == self.rank:
+                sent = space.sent(values, counts, self.positions)
+        wire_bytes = (num_ranks - 1) * self.received.shape[1] + self.header_bytes
+        return Exchanged(space.means(dense.div_(num_ranks)), sent, wire_bytes, space.in_order(numels, most))
 
 
 @dataclass(frozen=True)
 class AllGather:
-    """Values as they are and int32 indices, lossless: (N - 1) · k · (value bytes + 4) sent by each rank.
+    """(N - 1) times the coded entries sent by each rank.
 
-    Cheaper than a dense all-reduce below density 2 · b_dense / (N · (b_value + b_index)). All ranks send equal counts.
+    With fp32 values and int32 indices it is lossless and cheaper than a dense all-reduce below density
+    2 · b_dense / (N · (b_value + b_index)). Where sizes differ between ranks they are exchanged first, once for all
+    buckets, and messages are filled up to the longest.
     """
 
-    def start(self, bucket: list[Payload], group: dist.ProcessGroup | None) -> GatherHandle:
-        dtype = value_dtype(bucket)
-        order = sorted(range(len(bucket)), key=lambda i: bucket[i].indices is not None)
-        values = torch.cat([bucket[i].values.to(dtype) for i in order])
-        indices = [index.to(torch.int32) for i in order if (index := bucket[i].indices) is not None]
-        padding = values.new_zeros(-sum(map(torch.numel, indices)) % (dtype.itemsize // 4), dtype=torch.int32)
-        buffer = torch.cat([part.view(torch.uint8) for part in (values, *indices, padding)])  # whole values in all
-        num_ranks = dist.get_world_size(group)
-        received = torch.empty(num_ranks * buffer.numel(), dtype=torch.uint8, device=buffer.device)
-        work = gather(received, buffer, group=group, async_op=True)
-        return GatherHandle(bucket, order, values, received.view(num_ranks, -1), work)
+    value_codec: ValueCodec  # how values are written; fewer bytes lose more to the residual
+    index_codec: IndexCodec  # how indices are written
+
+    def cost_bytes(self, numel: int, count: float) -> float:
+        indices = self.index_codec.bytes(count, numel) if count < numel else 0.0
+        return self.value_codec.bytes(count) + indices
+
+    def start(
+        self, buckets: list[list[Payload]], group: dist.ProcessGroup | None, step: int = 0, sizes_vary: bool = False
+    ) -> list[GatherHandle]:
+        num_ranks, rank = dist.get_world_size(group), dist.get_rank(group)
+        spaces = [Space(bucket) for bucket in buckets]
+        messages, reordered, sizes = [], [], []
+        for space in spaces:
+            message, positions = self.encode(space)
+            messages.append(message)
+            reordered.append(positions)
+            sizes.append((sum(payload.values.numel() for payload in space.sparse), message.numel()))
+        header_bytes, every = 0, [sizes] * num_ranks
+        if sizes_vary or self.index_codec.varies:
+            mine = torch.tensor(sizes, device=messages[0].device).reshape(-1)
+            header_bytes = (num_ranks - 1) * mine.numel() * mine.element_size()
+            received = mine.new_empty(num_ranks * mine.numel())
+            gather(received, mine, group=group)
+            every = received.view(num_ranks, -1, 2).tolist()
+        handles = []
+        for b, message in enumerate(messages):
+            longest = max(1, *(theirs[b][1] for theirs in every))  # gloo sends no empty tensor
+            message = torch.nn.functional.pad(message, (0, longest - message.numel()))
+            received = message.new_empty(num_ranks * longest)
+            work = gather(received, message, group=group, async_op=True)
+            num_positions = [theirs[b][0] for theirs in every]
+            header = header_bytes if b == 0 else 0
+            handles.append(GatherHandle(spaces[b], self.value_codec, self.index_codec, received.view(num_ranks, -1),
+                                        num_positions, reordered[b], sizes_vary, header, rank, work))  # fmt: skip
+        return handles
+
+    def encode(self, space: Space) -> tuple[Tensor, Tensor | None]:
+        """(uint8 positions and values, the positions where their order is not the payloads')."""
+        positions, values = space.positions(), space.values(space.sparse)
+        if self.index_codec.sorts:
+            positions, order = positions.sort()
+            values = values[order]
+        values = torch.cat([space.values(space.whole), values])
+        counts = [payload.values.numel() for payload in (*space.whole, *space.sparse)]
+        coded = self.index_codec.encode(positions, space.num_sparse), self.value_codec.encode(values, counts)
+        return torch.cat(coded), positions if self.index_codec.sorts else None

@@ -18,6 +18,7 @@ class DenseHandle:
     buffer: Tensor  # [sum of numel]
     work: dist.Work
     num_ranks: int
+    predicted_ms = 0.0
 
     def wait(self) -> None:
         self.work.wait()
@@ -25,14 +26,22 @@ class DenseHandle:
     def decode(self) -> Exchanged:
         means = split(self.buffer.div_(self.num_ranks), self.bucket)
         num_bytes = self.buffer.numel() * self.buffer.element_size()
-        return Exchanged(means, [p.values for p in self.bucket], allreduce_bytes(num_bytes, self.num_ranks))
+        return Exchanged(means, self.bucket, allreduce_bytes(num_bytes, self.num_ranks))
 
 
 @dataclass(frozen=True)
 class Dense:
     """Sum all-reduce, then division by N. Every element is charged, zeros included."""
 
-    def start(self, bucket: list[Payload], group: dist.ProcessGroup | None) -> DenseHandle:
+    def cost_bytes(self, numel: int, count: float) -> float:
+        return 4.0 * numel
+
+    def start(
+        self, buckets: list[list[Payload]], group: dist.ProcessGroup | None, step: int = 0, sizes_vary: bool = False
+    ) -> list[DenseHandle]:
+        return [self.start_bucket(bucket, group) for bucket in buckets]
+
+    def start_bucket(self, bucket: list[Payload], group: dist.ProcessGroup | None) -> DenseHandle:
         numel = sum(payload.numel for payload in bucket)
         buffer = torch.zeros(numel, dtype=value_dtype(bucket), device=bucket[0].values.device)
         for payload, elements in zip(bucket, split(buffer, bucket), strict=True):

@@ -1,13 +1,20 @@
-"""What the collectives share: bytes on the wire, and dense buckets."""
+"""What the collectives share: buckets as one space of elements, and bytes on the wire."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from igrad.interfaces import Payload
+
+# torch 2.13 renamed it; the old name warns.
+gather = dist.all_gather_single if hasattr(dist, "all_gather_single") else dist.all_gather_into_tensor
 
 
 def allreduce_bytes(num_bytes: int, num_ranks: int) -> int:
@@ -26,3 +33,83 @@ def value_dtype(bucket: Sequence[Payload]) -> torch.dtype:
 def split(flat: Tensor, bucket: Sequence[Payload]) -> list[Tensor]:
     """Cut a dense bucket [sum of numel] into its payloads' ranges."""
     return list(flat.split([payload.numel for payload in bucket]))
+
+
+@dataclass(frozen=True)
+class Space:
+    """A bucket's payloads side by side: those sent whole first, then the elements of the sparse ones."""
+
+    bucket: list[Payload]
+
+    @cached_property
+    def whole(self) -> list[Payload]:
+        return [payload for payload in self.bucket if payload.indices is None]
+
+    @cached_property
+    def sparse(self) -> list[Payload]:
+        return [payload for payload in self.bucket if payload.indices is not None]
+
+    @cached_property
+    def num_whole(self) -> int:
+        return sum(payload.numel for payload in self.whole)
+
+    @cached_property
+    def num_sparse(self) -> int:
+        """Elements of the sparse payloads, sent or not: positions are in [0, num_sparse)."""
+        return sum(payload.numel for payload in self.sparse)
+
+    @cached_property
+    def starts(self) -> list[int]:
+        """Where each sparse payload begins."""
+        return list(itertools.accumulate((payload.numel for payload in self.sparse), initial=0))[:-1]
+
+    @cached_property
+    def dtype(self) -> torch.dtype:
+        return value_dtype(self.bucket)
+
+    @property
+    def device(self) -> torch.device:
+        return self.bucket[0].values.device
+
+    def positions(self) -> Tensor:
+        """Of the sparse payloads' entries, int64 [sum of their k], in the order given."""
+        parts = [p.indices + start for p, start in zip(self.sparse, self.starts, strict=True) if p.indices is not None]
+        return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.int64, device=self.device)
+
+    def values(self, payloads: Sequence[Payload]) -> Tensor:
+        parts = [payload.values.to(self.dtype) for payload in payloads]
+        return torch.cat(parts) if parts else torch.zeros(0, dtype=self.dtype, device=self.device)
+
+    def counts(self, positions: Tensor) -> list[int]:
+        """Entries of each sparse payload among `positions`. Waits for the device."""
+        if not self.sparse:
+            return []
+        starts = torch.tensor(self.starts, device=positions.device)
+        owner = torch.searchsorted(starts, positions, right=True) - 1
+        return torch.bincount(owner, minlength=len(self.sparse)).tolist()
+
+    def in_order(self, whole: Sequence, sparse: Sequence) -> list:
+        """One thing per payload, in the bucket's order."""
+        firsts, seconds = iter(whole), iter(sparse)
+        return [next(firsts if payload.indices is None else seconds) for payload in self.bucket]
+
+    def means(self, dense: Tensor) -> list[Tensor]:
+        """Cut [num_whole + num_sparse] into ranges, in the bucket's order."""
+        whole, sparse = dense.split([self.num_whole, self.num_sparse])
+        return self.in_order(split(whole, self.whole), split(sparse, self.sparse))
+
+    def sent(self, values: Tensor, counts: list[int], positions: Tensor | None = None) -> list[Payload]:
+        """What went, from values [num_whole + sum of counts]; at other positions than asked where they are given.
+
+        `positions` must go payload by payload, with `counts` entries each.
+        """
+        whole, sparse = values.split([self.num_whole, sum(counts)])
+        pairs = zip(self.whole, split(whole, self.whole), strict=True)
+        went_whole = [replace(payload, values=part) for payload, part in pairs]
+        if positions is None:
+            indices = [payload.indices for payload in self.sparse]
+        else:
+            parts = positions.split(counts) if counts else ()
+            indices = [part - start for part, start in zip(parts, self.starts, strict=True)]
+        parts = zip(self.sparse, sparse.split(counts) if counts else (), indices, strict=True)
+        return self.in_order(went_whole, [replace(p, values=v, indices=index) for p, v, index in parts])

@@ -20,6 +20,7 @@ class Direct:
 
     num_buckets: int  # m, at least 1; more = earlier start of the first exchange, more per-message overhead
     bucket_of: dict[str, int] = field(default_factory=dict, init=False)  # view -> bucket
+    overlaps = False
 
     def __post_init__(self) -> None:
         check_num_buckets(self.num_buckets)

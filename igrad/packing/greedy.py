@@ -18,6 +18,7 @@ class Greedy:
     """Longest processing time first (Graham 1969): the largest bucket is at most 4/3 - 1/(3m) of the optimum."""
 
     num_buckets: int  # m, at least 1; more = earlier start of the first exchange, more per-message overhead
+    overlaps = False
 
     def __post_init__(self) -> None:
         check_num_buckets(self.num_buckets)

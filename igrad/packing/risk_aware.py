@@ -33,6 +33,7 @@ class RiskAware:
     num_buckets: int  # m, at least 1; more = earlier start of the first exchange, more per-message overhead
     risk: float = 0.5  # sds added to a mean, at least 0; higher = spreads uncertain payloads at the cost of even means
     overflow_penalty: float = 1.0  # per byte above an even share, at least 0; higher = a large `risk` harms less
+    overlaps = False
 
     def __post_init__(self) -> None:
         check_num_buckets(self.num_buckets)

@@ -17,6 +17,7 @@ class Sequential:
     """
 
     num_buckets: int  # m, at least 1; more = earlier start of the first exchange, more per-message overhead
+    overlaps = False
 
     def __post_init__(self) -> None:
         check_num_buckets(self.num_buckets)

@@ -27,7 +27,7 @@ def payload_at(view: View, source: Tensor, part: slice, indices: Tensor | None) 
     """The entries of `source` (shape `view.shape`) at `indices`, relative to `part`."""
     elements = source.view(-1)[part]
     values = elements.clone() if indices is None else elements[indices]  # never an alias of memory
-    return Payload(view.name, part.start, elements.numel(), values, indices)
+    return Payload(view.name, part.start, elements.numel(), values, indices, elements)
 
 
 def take(view: View, source: Tensor, select: Select, part: slice, share: float, release: bool) -> Payload:
@@ -52,15 +52,28 @@ class Memory:
         held = self.tensors.get(view.name)
         return None if held is None else held.view(-1)
 
-    def subtract(self, payload: Payload, sent: Tensor) -> None:
-        """Take out what really went ([k], at the payload's indices). A view that holds nothing stays so."""
-        if payload.view not in self.tensors:
+    def copy(self, view: View) -> Tensor | None:
+        """The view's tensor as it is now; None when nothing was ever held."""
+        held = self.tensors.get(view.name)
+        return None if held is None else held.clone()
+
+    def restore(self, copies: dict[str, Tensor | None]) -> None:
+        """Back to what `copy` gave, by the view's name."""
+        for name, held in copies.items():
+            if held is not None:
+                self.tensors[name].copy_(held)
+            elif name in self.tensors:
+                self.tensors[name].zero_()
+
+    def subtract(self, sent: Payload) -> None:
+        """Take out what really went. A view that holds nothing stays so."""
+        if sent.view not in self.tensors:
             return
-        elements = self.tensors[payload.view].view(-1)[payload.start : payload.start + payload.numel]
-        if payload.indices is None:
-            elements.sub_(sent)
+        elements = self.tensors[sent.view].view(-1)[sent.start : sent.start + sent.numel]
+        if sent.indices is None:
+            elements.sub_(sent.values)
         else:
-            elements.index_add_(0, payload.indices, sent.to(elements.dtype), alpha=-1)  # a bucket may be wider
+            elements.index_add_(0, sent.indices, sent.values.to(elements.dtype), alpha=-1)  # a bucket may be wider
 
     def state_dict(self) -> dict[str, Tensor]:
         return dict(self.tensors)

@@ -27,6 +27,7 @@ class ADTopk:
 
     density: float  # fraction kept per row, in (0, 1]; lower = less traffic, more left to the residual
     interleaved: bool = False  # true: every other time over the whole tensor instead, the same number of entries
+    varies = False
 
     def __post_init__(self) -> None:
         check_density(self.density)

@@ -11,5 +11,7 @@ from igrad.interfaces import View
 
 @dataclass(frozen=True)
 class NoSparsifier:
+    varies = False
+
     def select(self, gradient: Tensor, view: View, turn: int, share: float = 1.0) -> Tensor | None:
         return None

@@ -22,6 +22,7 @@ class RandomK:
 
     density: float  # fraction kept, in (0, 1]; lower = less traffic, more left to the residual
     seed: int = 0  # any integer; another seed draws other entries
+    varies = False
 
     def __post_init__(self) -> None:
         check_density(self.density)

@@ -29,6 +29,7 @@ class TopK:
     """Global Top-k per tensor (Aji and Heafield 2017, arXiv:1704.05021)."""
 
     density: float  # fraction kept, in (0, 1]; lower = less traffic, more left to the residual
+    varies = False
 
     def __post_init__(self) -> None:
         check_density(self.density)

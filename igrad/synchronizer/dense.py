@@ -20,6 +20,7 @@ class Dense:
     bucket_bytes: int = 25 * 2**20  # least size of a bucket before the next one opens; larger = fewer messages
     timed: Timed = field(default_factory=lambda: untimed, init=False)
     uses_importance = False
+    overlaps = False
 
     def __post_init__(self) -> None:
         if self.bucket_bytes < 1:
@@ -27,6 +28,9 @@ class Dense:
 
     def prepare(self, views: Iterable[View], important: frozenset[str], group: dist.ProcessGroup | None = None) -> None:
         self.group = group
+
+    def ready(self, view: View, gradient: Tensor, step: int) -> None:
+        """Nothing leaves before all is there."""
 
     def synchronize(self, gradients: dict[View, Tensor], step: int) -> SyncStats:
         with self.timed("pack"):
@@ -37,7 +41,7 @@ class Dense:
                 if full or (buckets[-1] and buckets[-1][0].values.dtype != payload.values.dtype):
                     buckets.append([])
                 buckets[-1].append(payload)
-            handles = [DenseCollective().start(bucket, self.group) for bucket in buckets]
+            handles = DenseCollective().start(buckets, self.group)
         with self.timed("exchange"):
             for handle in handles:
                 handle.wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import zlib
 from collections.abc import Iterable
@@ -13,11 +14,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from igrad.blocks import cuts, split
 from igrad.collective.dense import Dense as DenseCollective
 from igrad.collective.wire import allreduce_bytes
+from igrad.costs import Costs
 from igrad.interfaces import (
     Collective,
     Exchanged,
+    Handle,
     Item,
     PackingStrategy,
     Payload,
@@ -32,6 +36,20 @@ from igrad.interfaces import (
 
 
 @dataclass
+class Step:
+    """One step under way: what is to be sent in which bucket, and how far it got."""
+
+    number: int
+    due: dict[View, slice | None]
+    blocks: list[tuple[str, int]]  # what may be sent, in the order that packing sees: view, number of the block in it
+    buckets: list[list[int]]  # positions in `blocks`
+    offered: dict[str, list[Payload]] = field(default_factory=dict)  # by view, one payload per block
+    before: dict[str, Tensor | None] = field(default_factory=dict)  # by view, its memory before the step
+    handles: list[Handle | None] = field(default_factory=list)  # by bucket that left; None where it is empty
+    control_bytes: int = 0
+
+
+@dataclass
 class Importance:
     """Compensate, decide, select, pack, exchange, apply."""
 
@@ -41,8 +59,17 @@ class Importance:
     packing: PackingStrategy
     collective: Collective
     release_fraction: float | None = None  # of R steps' entries, in (0, 1]; None = 1/R: a release costs one step
+    block_numel: int | None = None  # elements; payloads are cut into blocks before packing; None = they stay whole
     timed: Timed = field(default_factory=lambda: untimed, init=False)
     uses_importance = True
+
+    def __post_init__(self) -> None:
+        if self.block_numel is not None and self.block_numel < 1:
+            raise ValueError(f"block_numel must be at least 1, got {self.block_numel}")
+
+    @property
+    def overlaps(self) -> bool:
+        return self.packing.overlaps
 
     def prepare(self, views: Iterable[View], important: frozenset[str], group: dist.ProcessGroup | None = None) -> None:
         """Fix the layout; raise ValueError where the ranks do not agree on it."""
@@ -55,88 +82,159 @@ class Importance:
             if view.component in self.low:
                 costs[view.component] = costs.get(view.component, 0) + view.numel
         self.release.prepare(costs)
-        self.packing.prepare([Item(view.name, 0, view.numel, 4.0 * view.numel, 0.0) for view in self.views])
+        whole = [(view, part) for view in self.views for part in cuts(slice(0, view.numel), self.block_numel)]
+        self.packing.prepare([self.item(view, part, part.stop - part.start, 0.0) for view, part in whole])
         # A release stands for R steps; its budget is that share of what the sparsifier keeps in one.
         self.share = 1.0 if self.release_fraction is None else self.release_fraction * self.release.period
+        # How many entries fall into a block of a payload is the data's choice.
+        self.sizes_vary = self.sparsifier.varies or self.block_numel is not None
+        self.costs = Costs()
+        self.step: Step | None = None
         layout = [f"{v.name} {v.shape} {'low' if v.component in self.low else 'every step'}" for v in self.views]
         compare("layouts", "\n".join(layout), group)
 
-    def synchronize(self, gradients: dict[View, Tensor], step: int) -> SyncStats:
-        due = {view: self.due(view, step) for view in gradients}
-        dropped, vote_bytes = self.vote(gradients, due, step)
+    def ready(self, view: View, gradient: Tensor, step: int) -> None:
+        """Compensate and select; what is complete leaves. Only called where packing overlaps."""
+        if self.step is None:
+            self.step = self.begin(step)
         with self.timed("select"):
-            offers = (self.offer(view, gradient, due[view], step) for view, gradient in gradients.items())
-            payloads = [payload for payload in offers if payload is not None]
+            self.offer(view, gradient, self.step)
         with self.timed("pack"):
-            items = [Item(p.view, p.start, p.numel, p.bytes, 0.0) for p in payloads]
-            buckets = [[payloads[i] for i in bucket] for bucket in self.packing.pack(items)]
-            handles = [self.collective.start(bucket, self.group) for bucket in buckets if bucket]
+            self.send(self.step)
+
+    def synchronize(self, gradients: dict[View, Tensor], step: int) -> SyncStats:
+        now, self.step = self.step or self.begin(step), None
+        if not self.overlaps:
+            dropped = self.vote(gradients, now)
+        with self.timed("select"):
+            for view, gradient in gradients.items():
+                if view.name not in now.offered:
+                    self.offer(view, gradient, now)
+        with self.timed("pack"):
+            self.send(now)
+        if self.overlaps:
+            dropped = self.vote(gradients, now)
         with self.timed("exchange"):
-            for handle in handles:
+            for handle in filter(None, now.handles):
                 handle.wait()
         with self.timed("unpack"):
+            exchanged = [handle and handle.decode() for handle in now.handles]
+            lost = self.overlaps and bool(dropped)  # the vote came after all was offered
             for view, gradient in gradients.items():
-                if due[view] != slice(0, view.numel):
+                if lost or now.due[view] != slice(0, view.numel):
                     gradient.zero_()
-            wire_bytes = vote_bytes
-            for bucket, handle in zip(filter(None, buckets), handles, strict=True):
-                wire_bytes += self.apply(bucket, handle.decode(), gradients)
-        imbalance, cv = balance([sum(payload.bytes for payload in bucket) for bucket in buckets])
+            if lost:
+                self.residual.memory.restore(now.before)
+            else:
+                self.apply(exchanged, gradients)
+                self.learn(now, exchanged)
+        payloads = tuple(payload for view in gradients for payload in now.offered[view.name])
+        loads = [each.wire_bytes if each else 0 for each in exchanged]
         return SyncStats(
             payload_bytes=sum(payload.bytes for payload in payloads),
-            wire_bytes=wire_bytes,
-            num_released=len({v.component for v in due if v.component in self.low and due[v] is not None}),
-            bucket_imbalance=imbalance,
-            bucket_cv=cv,
+            wire_bytes=now.control_bytes + sum(loads),
+            num_released=len({v.component for v, part in now.due.items() if v.component in self.low and part}),
+            **balance(loads),
+            predicted_exchange_ms=sum(handle.predicted_ms for handle in now.handles if handle),
             dropped=dropped,
-            deferred=frozenset(view.name for view in due if due[view] is None),
-            payloads=tuple(payloads),
+            deferred=frozenset(view.name for view, part in now.due.items() if part is None),
+            payloads=payloads,
         )
+
+    def begin(self, step: int) -> Step:
+        """Decide and plan, from what is expected of each block: no gradient need be there."""
+        with self.timed("pack"):
+            due = {view: self.due(view, step) for view in self.views}
+            blocks, items = [], []
+            for view, part in due.items():
+                for number, block in enumerate(cuts(part, self.block_numel) if part else ()):
+                    blocks.append((view.name, number))
+                    items.append(self.item(view, block, *self.costs.expected((view.name, block.start, block.stop))))
+            now = Step(step, due, blocks, self.packing.pack(items))
+        first_use = step < 2 * self.release.max_age_steps
+        if self.overlaps and first_use:  # otherwise the vote tells in time
+            self.agree(now, torch.zeros(2, dtype=torch.float64))
+        return now
+
+    def item(self, view: View, block: slice, count: float, sd: float) -> Item:
+        numel = block.stop - block.start
+        cost = self.collective.cost_bytes(numel, count)
+        more = self.collective.cost_bytes(numel, min(numel, count + sd))
+        return Item(view.name, block.start, numel, cost, more - cost)
+
+    def offer(self, view: View, gradient: Tensor, now: Step) -> None:
+        if self.overlaps:  # the ranks have not voted yet: in case that the step is dropped
+            now.before[view.name] = self.residual.memory.copy(view)
+        release, part = view.component in self.low, now.due[view]
+        select = partial(self.select, view, now.number)
+        payload = self.residual.offer(view, gradient, select, part, self.share if release else 1.0, release)
+        now.offered[view.name] = split(payload, cuts(part, self.block_numel)) if payload else []
+
+    def send(self, now: Step) -> None:
+        """Buckets leave in their order, those together of which nothing is missing."""
+        leaving = []
+        for bucket in now.buckets[len(now.handles) :]:
+            blocks = [now.blocks[i] for i in bucket]
+            if any(view not in now.offered for view, _ in blocks):
+                break
+            leaving.append([now.offered[view][number] for view, number in blocks])
+        full = [bucket for bucket in leaving if bucket]
+        started = iter(self.collective.start(full, self.group, now.number, self.sizes_vary) if full else ())
+        now.handles += [next(started) if bucket else None for bucket in leaving]
 
     def due(self, view: View, step: int) -> slice | None:
         """Decide: low-importance components wait for their release, everything else is sent."""
         return self.release.due(view, step) if view.component in self.low else slice(0, view.numel)
-
-    def offer(self, view: View, gradient: Tensor, due: slice | None, step: int) -> Payload | None:
-        select = partial(self.select, view, step)
-        release = view.component in self.low
-        return self.residual.offer(view, gradient, select, due, self.share if release else 1.0, release)
 
     def select(self, view: View, step: int, candidate: Tensor, share: float, release: bool) -> Tensor | None:
         # Releases take turns of their own: drawn from the step, one would pick what this very step retained.
         turn = -1 - step // self.release.period if release else step
         return self.sparsifier.select(candidate, view, turn, share)
 
-    def apply(self, bucket: list[Payload], exchanged: Exchanged, gradients: dict[View, Tensor]) -> int:
-        """What went leaves memory, means become gradients; the bytes that this rank sent."""
+    def apply(self, exchanged: list[Exchanged | None], gradients: dict[View, Tensor]) -> None:
+        """What went leaves memory, means become gradients."""
         by_name = {view.name: gradient for view, gradient in gradients.items()}
-        for payload, mean, went in zip(bucket, exchanged.means, exchanged.sent, strict=True):
-            self.residual.memory.subtract(payload, went)
-            place(by_name[payload.view], payload.start, mean)
-        return exchanged.wire_bytes
+        for bucket in filter(None, exchanged):
+            for sent, mean in zip(bucket.sent, bucket.means, strict=True):
+                self.residual.memory.subtract(sent)
+                place(by_name[sent.view], sent.start, mean)
 
-    def vote(self, gradients: dict[View, Tensor], due: dict[View, slice | None], step: int) -> tuple[Tensor, int]:
+    def learn(self, now: Step, exchanged: list[Exchanged | None]) -> None:
+        """How many entries blocks have: of one's own where all ranks have as many, else of the rank that had most."""
+        for bucket, result in zip(now.buckets, exchanged, strict=True):
+            payloads = [now.offered[view][number] for view, number in (now.blocks[i] for i in bucket)]
+            counts = [p.values.numel() for p in payloads] if not self.sizes_vary else result and result.counts
+            if counts is not None:
+                self.costs.observe([(p.view, p.start, p.start + p.numel) for p in payloads], counts)
+
+    def vote(self, gradients: dict[View, Tensor], now: Step) -> Tensor:
         """One small all-reduce: are all gradients finite, and do the ranks have the same plan?
 
         A step in which any rank's gradient is not finite counts as zero on all of them: stored, it would surface
         R steps later.
         """
-        plan = f"step {step}: " + ", ".join(f"{v.name}[{d.start}:{d.stop}]" for v, d in due.items() if d is not None)
-        mark = float(zlib.crc32(plan.encode()))
         norms = torch._foreach_norm(list(gradients.values()))
         finite = torch.stack([norm.float() for norm in norms]).isfinite().all().double()
-        ballot = torch.stack([finite, finite.new_tensor(mark), finite.new_tensor(-mark)])
-        with self.timed("exchange"):
-            dist.all_reduce(ballot, dist.ReduceOp.MIN, group=self.group)
-        # Reading the ballot is free on a CPU; elsewhere it would stall the step, so only a plan's first use is checked.
-        first_use = step < 2 * self.release.max_age_steps
-        if (ballot.device.type == "cpu" or first_use) and ballot[1] != -ballot[2]:
-            compare("plans", plan, self.group)
-        dropped = ballot[0] < 1
+        dropped = self.agree(now, finite) < 1
         if dropped.device.type != "cpu" or dropped:
             for gradient in gradients.values():
                 gradient.masked_fill_(dropped, 0)
-        return dropped, allreduce_bytes(ballot.numel() * ballot.element_size(), self.num_ranks)
+        return dropped
+
+    def agree(self, now: Step, finite: Tensor) -> Tensor:
+        """The least `finite` (0-dim float64) of all ranks; raise ValueError where their plans differ."""
+        plan = f"step {now.number}: " + ", ".join(f"{v.name}[{d.start}:{d.stop}]" for v, d in now.due.items() if d)
+        plan += f" in buckets {now.buckets}"
+        mark = float(zlib.crc32(plan.encode()))
+        ballot = torch.stack([finite, finite.new_tensor(mark), finite.new_tensor(-mark)])
+        with self.timed("exchange"):
+            dist.all_reduce(ballot, dist.ReduceOp.MIN, group=self.group)
+        now.control_bytes += allreduce_bytes(ballot.numel() * ballot.element_size(), self.num_ranks)
+        # Reading the ballot is free on a CPU; elsewhere it would stall the step, so only a plan's first use is checked.
+        first_use = now.number < 2 * self.release.max_age_steps
+        if (ballot.device.type == "cpu" or first_use) and ballot[1] != -ballot[2]:
+            compare("plans", plan, self.group)
+        return ballot[0]
 
     def reconcile(self, parameters: dict[View, Tensor], step: int) -> SyncStats:
         """Gradients carry everything: parameters already agree."""
@@ -154,28 +252,38 @@ class Importance:
         if not anything:
             return None
         payloads = [Payload(view.name, 0, view.numel, r.clone(), None) for view, r in held.items()]
-        handle = DenseCollective().start(payloads, self.group)  # one use, all entries: nothing sparse pays
+        [handle] = DenseCollective().start([payloads], self.group)  # one use, all entries: nothing sparse pays
         handle.wait()
-        wire_bytes = self.apply(payloads, handle.decode(), gradients)
-        wire_bytes += allreduce_bytes(anything.element_size(), self.num_ranks)
+        exchanged = handle.decode()
+        self.apply([exchanged], gradients)
+        wire_bytes = exchanged.wire_bytes + allreduce_bytes(anything.element_size(), self.num_ranks)
         return SyncStats(payload_bytes=sum(p.bytes for p in payloads), wire_bytes=wire_bytes, payloads=tuple(payloads))
 
     def pending(self, view: View) -> Tensor | None:
         return self.residual.memory.pending(view)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"residual": self.residual.memory.state_dict()}
+        parts = {"sparsifier": self.sparsifier, "collective": self.collective}
+        states = {name: dict(part.state) for name, part in parts.items() if hasattr(part, "state")}
+        return {"residual": self.residual.memory.state_dict(), "costs": dict(self.costs.seen), **states}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.residual.memory.load_state_dict(state["residual"])
+        self.costs.seen = dict(state["costs"])
+        for part, name in ((self.sparsifier, "sparsifier"), (self.collective, "collective")):
+            if name in state:
+                part.state.clear()
+                part.state.update(state[name])
 
 
-def balance(loads: list[int]) -> tuple[float, float]:
-    """(largest over mean, sd over mean) of the buckets' bytes; (1, 0) where there are none."""
-    if not any(loads):
-        return 1.0, 0.0
-    mean = statistics.mean(loads)
-    return max(loads) / mean, statistics.pstdev(loads) / mean
+def balance(loads: list[int]) -> dict[str, Any]:
+    """The buckets' bytes: largest over mean, sd over mean, how many are a tenth above the mean; of none 1, 0, 0."""
+    mean = statistics.mean(loads) if any(loads) else math.inf
+    return {
+        "bucket_imbalance": max(loads) / mean if mean < math.inf else 1.0,
+        "bucket_cv": statistics.pstdev(loads) / mean,
+        "num_overflows": sum(load > 1.1 * mean for load in loads),
+    }
 
 
 def place(gradient: Tensor, start: int, mean: Tensor) -> None:

@@ -74,7 +74,7 @@ def entries_in_a_turn(schedule, sparsifier, view, release_fraction, num_steps):
         due, share = schedule.due(view, step), release_fraction * schedule.period
         payload = residual.offer(view, torch.randn(view.shape), select, due, share, True)
         if payload is not None:
-            residual.memory.subtract(payload, payload.values)
+            residual.memory.subtract(payload)
             sent += payload.values.numel()
     return sent
 
@@ -114,7 +114,7 @@ def test_residuals_offer_no_more_than_the_range_and_lose_nothing(residual, shape
         if payload is not None:
             assert (payload.start, payload.start + payload.numel) == (due.start, due.stop)
             sent[due] += payload.values
-            made.memory.subtract(payload, payload.values)
+            made.memory.subtract(payload)
     if residual is NoResidual:
         assert sent.any() and made.memory.pending(view) is None
     else:

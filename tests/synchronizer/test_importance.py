@@ -1,11 +1,13 @@
 """ImportanceGradient: who is sent when, how much, and where the rest stays."""
 
+import copy
 from dataclasses import dataclass, replace
 
 import pytest
 import torch
 
 from igrad.collective.allgather import AllGather
+from igrad.index_codec.int32 import Int32
 from igrad.interfaces import Item, View
 from igrad.packing.greedy import Greedy
 from igrad.release.periodic import Periodic
@@ -14,6 +16,7 @@ from igrad.residual.full import Full
 from igrad.residual.none import NoResidual
 from igrad.sparsifier.topk import TopK
 from igrad.synchronizer.importance import Importance
+from igrad.value_codec.fp32 import FP32
 from tests.ranks import on_ranks
 
 VIEWS = (
@@ -29,9 +32,8 @@ VOTE_BYTES = 3 * 8  # an all-reduce of three fp64 on two ranks
 
 
 def synchronizer(residual, release, collective=None, release_fraction=None, num_buckets=2):
-    made = Importance(
-        TopK(0.1), residual, release, Greedy(num_buckets), collective or AllGather(), release_fraction=release_fraction
-    )
+    collective = collective or AllGather(FP32(), Int32())
+    made = Importance(TopK(0.1), residual, release, Greedy(num_buckets), collective, release_fraction=release_fraction)
     made.prepare(VIEWS, IMPORTANT)
     return made
 
@@ -65,7 +67,7 @@ def who_is_sent(rank):
             assert bool(gradient.any()) == (view.name not in stats.deferred)
         assert stats.payload_bytes == sum(number_sent(stats).values()) * 12
         entries = [sum(p.values.numel() for p in bucket) for bucket in buckets_of(stats.payloads)]
-        assert stats.wire_bytes == VOTE_BYTES + sum(8 * k + 4 * (k + k % 2) for k in entries), "indices fill fp64 words"
+        assert stats.wire_bytes == VOTE_BYTES + 12 * sum(entries)
 
 
 def buckets_of(payloads):
@@ -103,8 +105,12 @@ def balance(rank):
 class Halves:
     """A lossy collective: half of every value goes."""
 
-    def start(self, bucket, group):
-        return AllGather().start([replace(payload, values=payload.values / 2) for payload in bucket], group)
+    def cost_bytes(self, numel, count):
+        return 8 * count
+
+    def start(self, buckets, group, step=0, sizes_vary=False):
+        halves = [[replace(payload, values=payload.values / 2) for payload in bucket] for bucket in buckets]
+        return AllGather(FP32(), Int32()).start(halves, group, step, sizes_vary)
 
 
 @dataclass(frozen=True)
@@ -127,8 +133,8 @@ def conserve(rank):
     """Everything that went in was applied or is still there, views of every kind, whatever the exchange lost."""
     cases = [
         (Full(), Periodic(2), Halves(), (torch.float64,), 1e-12),
-        (Full(), Blocks(), AllGather(), (torch.float64,), 1e-12),
-        (Full(), Periodic(2), AllGather(), (torch.float32, torch.float64), 1e-5),  # both in one bucket
+        (Full(), Blocks(), AllGather(FP32(), Int32()), (torch.float64,), 1e-12),
+        (Full(), Periodic(2), AllGather(FP32(), Int32()), (torch.float32, torch.float64), 1e-5),  # both in one bucket
     ]
     results = []
     for residual, release, collective, dtypes, tolerance in cases:
@@ -175,7 +181,7 @@ def resume(rank):
         second = synchronizer(residual(), Periodic(4))
         for step in range(9):
             if step == 6:  # in the middle of a period
-                second.load_state_dict({"residual": {n: t.clone() for n, t in first.state_dict()["residual"].items()}})
+                second.load_state_dict(copy.deepcopy(first.state_dict()))
                 first = second
             expected, found = gradients_of(rank, step), gradients_of(rank, step)
             straight.synchronize(expected, step)
