@@ -147,6 +147,10 @@ def check(cfg: DictConfig) -> None:
             raise ValueError(f"{group} must be an option of the group, got {cfg[group]!r}{SEE_HELP}")
         check_node(group, cfg[group])
     check_optimizer(cfg.optimizer)
+    if cfg.clip == "local" and build(cfg.synchronizer).overlaps:
+        raise ValueError(
+            "clip must be global where packing overlaps the backward pass, got local: it needs every gradient"
+        )
 
 
 def check_node(key: str, node: Any) -> None:

@@ -319,7 +319,11 @@ class Synchronizer(Protocol):
     def reconcile(self, parameters: dict[View, Tensor], step: int) -> SyncStats: ...
 
     def flush(self, gradients: dict[View, Tensor], parameters: dict[View, Tensor]) -> SyncStats | None:
-        """Send all that is held back, dense; None when nothing can be held back."""
+        """Send all that is held back, dense; None when nothing can be held back.
+
+        Gradients become what one more optimizer step is to apply. Parameters may be set directly: their views are
+        named as deferred, and the optimizer passes over them.
+        """
         ...
 
     def pending(self, view: View) -> Tensor | None:

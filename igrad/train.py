@@ -19,6 +19,7 @@ from igrad import checkpoint, profile
 from igrad.components import map_components
 from igrad.config import build
 from igrad.data import Inputs, batch, load_windows
+from igrad.deferral.skip import Skip
 from igrad.interfaces import SyncStats, View
 from igrad.metrics import Timer, Window, whole_periods
 from igrad.model import load_model
@@ -187,14 +188,17 @@ class Run:
             torch.nn.utils.clip_grad_norm_(self.trained, self.cfg.max_grad_norm)
 
     def flush(self) -> SyncStats | None:
-        """One more optimizer step with all that is held back, at the last learning rate."""
+        """One more optimizer step with all that is held back, at the last learning rate.
+
+        Views that the synchronizer brought together by itself take no part in it.
+        """
         self.optimizer.zero_grad()
         gradients = self.gradients()
         stats = self.synchronizer.flush(gradients, self.values())
         if stats is not None:
             if self.cfg.clip == "global":
                 self.clip()
-            self.optimizer.step()
+            Skip().step(self.optimizer, self.parameters, stats.deferred)
         return stats
 
     # ---------------------------------------------------------------------------------------- evaluation

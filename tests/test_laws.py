@@ -36,7 +36,7 @@ IMPORTANT = frozenset({"0.q", "1.fc2"})
 
 def build(parts: dict[str, str], **knobs) -> Importance:
     built = {group: make(group, option, **knobs) for group, option in parts.items()}
-    return Importance(**built, release_fraction=knobs.get("release_fraction"))
+    return Importance(**built, **{name: knobs.get(name) for name in ("release_fraction", "block_numel")})
 
 
 def local_gradient(view: View, rank: int, step: int, dtype=torch.float64) -> torch.Tensor:
@@ -109,6 +109,7 @@ def test_conservation_and_agreement(num_ranks, sparsifier):
             "release_period": period,
             "release_fraction": draw.choice([None, 1.0, 1 / (2 * period)]),
             "num_buckets": draw.randint(1, 9),
+            "block_numel": draw.choice([None, 10, 64]),
         }
         # Packings take turns (all of them with all else would take minutes), out of step with the other groups.
         packing = packings[(number + number // len(packings)) % len(packings)]

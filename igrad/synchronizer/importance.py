@@ -96,14 +96,15 @@ class Importance:
     def ready(self, view: View, gradient: Tensor, step: int) -> None:
         """Compensate and select; what is complete leaves. Only called where packing overlaps."""
         if self.step is None:
-            self.step = self.begin(step)
+            self.step = self.begin(step, gradient.device)
         with self.timed("select"):
             self.offer(view, gradient, self.step)
         with self.timed("pack"):
             self.send(self.step)
 
     def synchronize(self, gradients: dict[View, Tensor], step: int) -> SyncStats:
-        now, self.step = self.step or self.begin(step), None
+        device = next(iter(gradients.values())).device
+        now, self.step = self.step or self.begin(step, device), None
         if not self.overlaps:
             dropped = self.vote(gradients, now)
         with self.timed("select"):
@@ -119,17 +120,13 @@ class Importance:
                 handle.wait()
         with self.timed("unpack"):
             exchanged = [handle and handle.decode() for handle in now.handles]
-            lost = self.overlaps and bool(dropped)  # the vote came after all was offered
-            for view, gradient in gradients.items():
-                if lost or now.due[view] != slice(0, view.numel):
-                    gradient.zero_()
-            if lost:
+            loads = [each.wire_bytes if each else 0 for each in exchanged]
+            if self.overlaps and dropped:  # the vote came after all was offered
                 self.residual.memory.restore(now.before)
-            else:
-                self.apply(exchanged, gradients)
-                self.learn(now, exchanged)
+                exchanged = [None] * len(exchanged)
+            self.apply(exchanged, gradients)
+            self.learn(now, exchanged)
         payloads = tuple(payload for view in gradients for payload in now.offered[view.name])
-        loads = [each.wire_bytes if each else 0 for each in exchanged]
         return SyncStats(
             payload_bytes=sum(payload.bytes for payload in payloads),
             wire_bytes=now.control_bytes + sum(loads),
@@ -141,7 +138,7 @@ class Importance:
             payloads=payloads,
         )
 
-    def begin(self, step: int) -> Step:
+    def begin(self, step: int, device: torch.device) -> Step:
         """Decide and plan, from what is expected of each block: no gradient need be there."""
         with self.timed("pack"):
             due = {view: self.due(view, step) for view in self.views}
@@ -153,7 +150,7 @@ class Importance:
             now = Step(step, due, blocks, self.packing.pack(items))
         first_use = step < 2 * self.release.max_age_steps
         if self.overlaps and first_use:  # otherwise the vote tells in time
-            self.agree(now, torch.zeros(2, dtype=torch.float64))
+            self.agree(now, torch.ones((), dtype=torch.float64, device=device))
         return now
 
     def item(self, view: View, block: slice, count: float, sd: float) -> Item:
@@ -192,19 +189,21 @@ class Importance:
         return self.sparsifier.select(candidate, view, turn, share)
 
     def apply(self, exchanged: list[Exchanged | None], gradients: dict[View, Tensor]) -> None:
-        """What went leaves memory, means become gradients."""
-        by_name = {view.name: gradient for view, gradient in gradients.items()}
+        """What went leaves memory, means become gradients; of what was not sent they are zero."""
+        means: dict[str, list[tuple[int, Tensor]]] = {}
         for bucket in filter(None, exchanged):
             for sent, mean in zip(bucket.sent, bucket.means, strict=True):
                 self.residual.memory.subtract(sent)
-                place(by_name[sent.view], sent.start, mean)
+                means.setdefault(sent.view, []).append((sent.start, mean))
+        for view, gradient in gradients.items():
+            place(gradient, means.get(view.name, []))
 
     def learn(self, now: Step, exchanged: list[Exchanged | None]) -> None:
         """How many entries blocks have: of one's own where all ranks have as many, else of the rank that had most."""
         for bucket, result in zip(now.buckets, exchanged, strict=True):
             payloads = [now.offered[view][number] for view, number in (now.blocks[i] for i in bucket)]
             counts = [p.values.numel() for p in payloads] if not self.sizes_vary else result and result.counts
-            if counts is not None:
+            if result and counts is not None:
                 self.costs.observe([(p.view, p.start, p.start + p.numel) for p in payloads], counts)
 
     def vote(self, gradients: dict[View, Tensor], now: Step) -> Tensor:
@@ -243,13 +242,12 @@ class Importance:
     def flush(self, gradients: dict[View, Tensor], parameters: dict[View, Tensor]) -> SyncStats | None:
         """Gradients become the mean of what every rank holds back, dense; memory is empty afterwards."""
         held = {view: r for view in gradients if (r := self.residual.memory.pending(view)) is not None}
-        for gradient in gradients.values():
-            gradient.zero_()
         anything = next(iter(gradients.values())).new_zeros(())
         for r in held.values():
             anything = torch.maximum(anything, r.any())
         dist.all_reduce(anything, dist.ReduceOp.MAX, group=self.group)
         if not anything:
+            self.apply([], gradients)
             return None
         payloads = [Payload(view.name, 0, view.numel, r.clone(), None) for view, r in held.items()]
         [handle] = DenseCollective().start([payloads], self.group)  # one use, all entries: nothing sparse pays
@@ -286,14 +284,17 @@ def balance(loads: list[int]) -> dict[str, Any]:
     }
 
 
-def place(gradient: Tensor, start: int, mean: Tensor) -> None:
-    """Write a mean over elements [start, start + len(mean)) of a zeroed gradient, whatever its strides."""
-    if mean.numel() == gradient.numel():
-        gradient.copy_(mean.view(gradient.shape))
-    else:
-        whole = mean.new_zeros(gradient.numel())
-        whole[start : start + mean.numel()] = mean
-        gradient.add_(whole.view(gradient.shape))
+def place(gradient: Tensor, means: list[tuple[int, Tensor]]) -> None:
+    """Means over the elements from their starts on become the gradient, zero elsewhere, whatever its strides."""
+    if not means:
+        gradient.zero_()
+        return
+    _, whole = means[0]
+    if whole.numel() != gradient.numel():
+        whole = whole.new_zeros(gradient.numel())
+        for start, mean in means:
+            whole[start : start + mean.numel()] = mean
+    gradient.copy_(whole.view(gradient.shape))
 
 
 def compare(what: str, mine: str, group: dist.ProcessGroup | None) -> None:
