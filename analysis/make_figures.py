@@ -104,7 +104,8 @@ def write(study: Study, told: argparse.Namespace) -> None:
         print(f"{study.name}: {', '.join(filter(None, [label, f'{len(setting.runs)} runs', setting.incomplete]))}")
         for name, table in tables.tables(setting).items():
             if setting.incomplete:
-                table = table.assign(note=setting.incomplete)
+                told_already = table["note"] + "; " if "note" in table else ""
+                table = table.assign(note=told_already + setting.incomplete)
             if "csv" in told.table:
                 table.to_csv(folder / f"{name}.csv", index=False, float_format="%.8g")
                 print(f"  {folder / name}.csv")

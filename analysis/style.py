@@ -77,6 +77,10 @@ LABELS = {
     "loss_over_all": "loss − loss of all (nats/token)",
     "time_over_all": "step time / step time of all",
     "difference": "loss of policy − loss of control (nats/token)",
+    # RQ4
+    "bucket_imbalance": "largest bucket / mean bucket",
+    "num_overflows": "buckets ≥ 10 % above the mean, per step",
+    "step_share": "time / step time of greedy",
 }
 
 # The same, short enough for the head of a table; bytes get their unit from the values.
@@ -106,6 +110,13 @@ HEADINGS = {
     "difference": "Δ loss",
     "difference_in_sd": "Δ / sd",
     "wire_bytes_ratio": "bytes ratio",
+    # RQ4
+    "bucket_imbalance": "max / mean",
+    "bucket_cv": "CV",
+    "num_overflows": "overflows",
+    "equal_loss": "same loss",
+    "exchange_over_greedy": "exchange / greedy",
+    "step_over_greedy": "step / greedy",
 }
 
 

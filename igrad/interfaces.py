@@ -6,7 +6,7 @@ tensors; `k` is the number of entries one view sends in one step, `N` the number
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,6 +42,11 @@ class View:
     @property
     def numel(self) -> int:
         return int(np.prod(self.shape))
+
+    @property
+    def unit(self) -> str:
+        """What is released together: the component; a view of none goes by itself."""
+        return self.component or self.name
 
 
 @dataclass(frozen=True)
@@ -102,8 +107,26 @@ class SyncStats:
     num_overflows: int = 0  # buckets a tenth or more above an even share of the step's bytes
     predicted_exchange_ms: float = 0.0  # of a collective that goes by a model of the link
     dropped: Tensor | None = None  # 0-dim bool: some rank had a non-finite gradient, so no rank's counted
-    deferred: frozenset[str] = frozenset()  # names of the views that sent nothing
+    deferred: frozenset[str] = frozenset()  # names of the views that sent nothing, or that a flush has set
+    local: frozenset[str] = frozenset()  # names of the views whose gradient is the rank's own
     payloads: tuple[Payload, ...] = ()
+
+    def __add__(self, other: SyncStats) -> SyncStats:
+        """Of one step: what went before and what after the optimizer. Balance is that of the one with more bytes."""
+        most = max(self, other, key=lambda stats: stats.wire_bytes)
+        return SyncStats(
+            payload_bytes=self.payload_bytes + other.payload_bytes,
+            wire_bytes=self.wire_bytes + other.wire_bytes,
+            num_released=self.num_released + other.num_released,
+            bucket_imbalance=most.bucket_imbalance,
+            bucket_cv=most.bucket_cv,
+            num_overflows=self.num_overflows + other.num_overflows,
+            predicted_exchange_ms=self.predicted_exchange_ms + other.predicted_exchange_ms,
+            dropped=self.dropped,
+            deferred=self.deferred,
+            local=self.local,
+            payloads=self.payloads + other.payloads,
+        )
 
 
 class Document(NamedTuple):
@@ -179,7 +202,8 @@ class ThresholdPolicy(Protocol):
     def __call__(self, scores: np.ndarray, components: Sequence[str] = ()) -> tuple[float, np.ndarray]:
         """float64 [num_components] -> (tau, bool [num_components]); important where score >= tau.
 
-        The scores are finite and at least one. `components` are their names, for a policy that goes by kind.
+        The scores are finite and at least one. `components` are their names, for a policy that goes by kind. Views
+        of no component are sent every step, unless tau is infinite: then nothing is.
         """
         ...
 
@@ -188,7 +212,7 @@ class ReleaseSchedule(Protocol):
     """Which low-importance views are due at a step."""
 
     def prepare(self, costs_bytes: dict[str, int]) -> None:
-        """Cost of one release of each low-importance component, so that a schedule can level bytes."""
+        """Cost of one release of each low-importance component (`View.unit`), so that a schedule can level bytes."""
         ...
 
     def due(self, view: View, step: int) -> slice | None:
@@ -259,7 +283,10 @@ class IndexCodec(Protocol):
         ...
 
     def encode(self, positions: Tensor, space: int) -> Tensor:
-        """int64 [k], unique, in [0, space), to uint8. ValueError where they are not, or do not fit."""
+        """int64 [k], unique, in [0, space), to uint8.
+
+        ValueError where they do not fit; a codec that sorts also refuses what does not rise or is out of range.
+        """
         ...
 
     def decode(self, data: Tensor, count: int, space: int) -> tuple[Tensor, int]:
@@ -291,6 +318,10 @@ class Collective(Protocol):
 class Deferral(Protocol):
     """What happens to a parameter between its releases."""
 
+    local: (
+        bool  # True: it is updated with the rank's own gradient, and its changes are released (igrad/deferral/local.py)
+    )
+
     def step(
         self, optimizer: torch.optim.Optimizer, parameters: dict[View, torch.nn.Parameter], deferred: frozenset[str]
     ) -> None:
@@ -304,7 +335,11 @@ class Synchronizer(Protocol):
     uses_importance: bool  # False: no profile is wanted
     timed: Timed  # wraps the phases select, pack, exchange, unpack; the caller may set it
 
-    def prepare(self, views: Iterable[View], important: frozenset[str], group: ProcessGroup | None) -> None: ...
+    def prepare(
+        self, parameters: Mapping[View, Tensor], important: frozenset[str | None], group: ProcessGroup | None
+    ) -> None:
+        """Before the first step, with what all ranks start from. `important`: components, None for views of none."""
+        ...
 
     overlaps: bool  # True: wants to hear of gradients during the backward pass
 
@@ -316,7 +351,9 @@ class Synchronizer(Protocol):
         """After the backward pass, every view."""
         ...
 
-    def reconcile(self, parameters: dict[View, Tensor], step: int) -> SyncStats: ...
+    def reconcile(self, parameters: dict[View, Tensor], step: int) -> SyncStats:
+        """After the optimizer: what is exchanged of the parameters themselves, in place."""
+        ...
 
     def flush(self, gradients: dict[View, Tensor], parameters: dict[View, Tensor]) -> SyncStats | None:
         """Send all that is held back, dense; None when nothing can be held back.

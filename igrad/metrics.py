@@ -94,17 +94,10 @@ class Window:
     stats: list[SyncStats] = field(default_factory=list)
     started: float = field(default_factory=time.perf_counter)
 
-    def add(self, loss: Tensor, stats: SyncStats, reconciled: SyncStats) -> None:
-        """One step: its loss, what was synchronised before and what after the optimizer."""
+    def add(self, loss: Tensor, stats: SyncStats) -> None:
+        """One step; its payloads' tensors are not needed any more."""
         self.losses.append(loss)
-        self.stats.append(
-            replace(
-                stats,
-                payload_bytes=stats.payload_bytes + reconciled.payload_bytes,
-                wire_bytes=stats.wire_bytes + reconciled.wire_bytes,
-                payloads=(),  # their tensors are not needed any more
-            )
-        )
+        self.stats.append(replace(stats, payloads=()))
 
     def rates(self, seconds: float, phases_ms: dict[str, float], tokens_per_step: int) -> dict[str, float]:
         """Means per step of a window that took `seconds`."""

@@ -139,10 +139,11 @@ def scores(path: str | Path, score: ImportanceScore, numel: dict[str, int]) -> d
     return found
 
 
-def important_set(scores: dict[str, float], threshold: ThresholdPolicy) -> tuple[float, frozenset[str]]:
-    """(tau, important components) of scores under a threshold policy."""
+def important_set(scores: dict[str, float], threshold: ThresholdPolicy) -> tuple[float, frozenset[str | None]]:
+    """(tau, important components) of scores under a threshold policy; None stands for what is of no component."""
     tau, important = threshold(np.array(list(scores.values())), list(scores))
-    return tau, frozenset(name for name, is_important in zip(scores, important, strict=True) if is_important)
+    others = [None] if tau < np.inf else []
+    return tau, frozenset([*others, *(name for name, chosen in zip(scores, important, strict=True) if chosen)])
 
 
 def provenance(cfg: DictConfig) -> dict[str, Any]:

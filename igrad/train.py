@@ -79,13 +79,13 @@ class Run:
         self.tau, self.important = self.choose_important()
         self.synchronizer = build(cfg.synchronizer)
         self.synchronizer.timed = self.timer
-        self.synchronizer.prepare(self.components.views, self.important, None)
+        self.synchronizer.prepare(self.values(), self.important, None)
         self.trace = Trace() if self.inputs.trace_to else None
         self.step: int | None = None  # while the backward pass runs whose gradients are final
         if self.synchronizer.overlaps:
             self.watch()
 
-    def choose_important(self) -> tuple[float, frozenset[str]]:
+    def choose_important(self) -> tuple[float, frozenset[str | None]]:
         threshold = build(self.cfg.threshold)
         if self.inputs.profile is None:
             return profile.important_set(dict.fromkeys(self.components.components, 0.0), threshold)
@@ -115,9 +115,9 @@ class Run:
                 self.update_trace(local, stats, step)
             with self.timer("compute"):
                 self.apply(stats)
-            reconciled = self.synchronizer.reconcile(self.values(), step)
+            stats += self.synchronizer.reconcile(self.values(), step)
             record.step(stats, step)
-            window.add(loss, stats, reconciled)
+            window.add(loss, stats)
             done = step + 1
             if done % log_every == 0 or done == cfg.steps:
                 record.close(window, done, self.evaluate if done % eval_every == 0 or done == cfg.steps else dict)
@@ -178,14 +178,24 @@ class Run:
 
     def apply(self, stats: SyncStats) -> None:
         if self.cfg.clip == "global":
-            self.clip()
+            self.clip(stats.local)
         self.learning_rate = self.optimizer.param_groups[0]["lr"]
         self.deferral.step(self.optimizer, self.parameters, stats.deferred)
         self.scheduler.step()
 
-    def clip(self) -> None:
-        if self.cfg.max_grad_norm is not None:
+    def clip(self, local: frozenset[str] = frozenset()) -> None:
+        """By the global norm; views whose gradients are the rank's own (`local`) by a norm of theirs."""
+        if self.cfg.max_grad_norm is None:
+            return
+        if not local:
             torch.nn.utils.clip_grad_norm_(self.trained, self.cfg.max_grad_norm)
+            return
+        parts: dict[bool, list[Tensor]] = {True: [], False: []}
+        for view, parameter in self.parameters.items():
+            parts[view.name in local].append(view.part(parameter.grad))
+        for gradients in filter(None, parts.values()):
+            norm = torch.nn.utils.get_total_norm(gradients)
+            torch._foreach_mul_(gradients, (self.cfg.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
 
     def flush(self) -> SyncStats | None:
         """One more optimizer step with all that is held back, at the last learning rate.

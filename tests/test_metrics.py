@@ -64,13 +64,9 @@ def test_rates_are_means_per_step():
     payload = Payload("v", 0, 1, torch.ones(1), None)
     for i in range(4):
         released = i == 3
-        window.add(
-            torch.tensor(float(i)),
-            SyncStats(
-                90 + 300 * released, 39 + 120 * released, 8 * released, 1 + i / 4, i / 4, i, i / 2, payloads=(payload,)
-            ),
-            SyncStats(payload_bytes=10, wire_bytes=1),
-        )
+        stats = SyncStats(90 + 300 * released, 39 + 120 * released, 8 * released, 1 + i / 4, i / 4, i, i / 2)
+        stats.payloads = (payload,)
+        window.add(torch.tensor(float(i)), stats + SyncStats(payload_bytes=10, wire_bytes=1))
     rates = window.rates(2.0, {phase: 20.0 for phase in PHASES}, tokens_per_step=1000)
     assert rates == {
         "tokens_per_s": 2000, "step_ms": 500, **{f"{phase}_ms": 5 for phase in PHASES}, "payload_bytes": 175,

@@ -14,6 +14,7 @@ from igrad.importance.magnitude_persistence import MagnitudePersistence
 from igrad.importance.saliency import Saliency
 from igrad.threshold.all import All
 from igrad.threshold.knee import Knee
+from igrad.threshold.none import NoneImportant
 from igrad.trace import MEASURES, Trace
 from tests.strategies import CODECS, read
 
@@ -63,8 +64,10 @@ def test_one_file_serves_every_score_and_policy(saved):
     tau, important = profile.important_set(scores, Knee())
     expected_tau, is_important = Knee()(np.array(list(scores.values())))
     assert tau == expected_tau
-    assert important == {name for name, yes in zip(scores, is_important, strict=True) if yes}
-    assert profile.important_set(scores, All())[1] == set(NUMEL)
+    others = {None}  # what is of no component
+    assert important == others | {name for name, yes in zip(scores, is_important, strict=True) if yes}
+    assert profile.important_set(scores, All())[1] == others | set(NUMEL)
+    assert profile.important_set(scores, NoneImportant())[1] == set()
 
 
 @pytest.mark.parametrize("bad", (np.nan, np.inf))

@@ -22,6 +22,11 @@ def allreduce_bytes(num_bytes: int, num_ranks: int) -> int:
     return round(2 * (num_ranks - 1) / num_ranks * num_bytes)
 
 
+def broadcast_bytes(num_bytes: int, num_ranks: int) -> int:
+    """Sent by each rank in a broadcast, on average over who leads: N - 1 copies travel, whatever the tree."""
+    return round((num_ranks - 1) / num_ranks * num_bytes)
+
+
 def value_dtype(bucket: Sequence[Payload]) -> torch.dtype:
     """The widest value type of a bucket, so that mixed payloads share a buffer without loss."""
     dtype = bucket[0].values.dtype
@@ -64,6 +69,11 @@ class Space:
         return list(itertools.accumulate((payload.numel for payload in self.sparse), initial=0))[:-1]
 
     @cached_property
+    def own_counts(self) -> list[int]:
+        """Entries of each sparse payload on this rank."""
+        return [payload.values.numel() for payload in self.sparse]
+
+    @cached_property
     def dtype(self) -> torch.dtype:
         return value_dtype(self.bucket)
 
@@ -80,13 +90,14 @@ class Space:
         parts = [payload.values.to(self.dtype) for payload in payloads]
         return torch.cat(parts) if parts else torch.zeros(0, dtype=self.dtype, device=self.device)
 
+    def owner(self, positions: Tensor) -> Tensor:
+        """Which sparse payload each position falls into: its number among them, int64."""
+        starts = torch.tensor(self.starts, dtype=torch.int64, device=positions.device)
+        return torch.searchsorted(starts, positions, right=True) - 1
+
     def counts(self, positions: Tensor) -> list[int]:
         """Entries of each sparse payload among `positions`. Waits for the device."""
-        if not self.sparse:
-            return []
-        starts = torch.tensor(self.starts, device=positions.device)
-        owner = torch.searchsorted(starts, positions, right=True) - 1
-        return torch.bincount(owner, minlength=len(self.sparse)).tolist()
+        return torch.bincount(self.owner(positions), minlength=len(self.sparse)).tolist()
 
     def in_order(self, whole: Sequence, sparse: Sequence) -> list:
         """One thing per payload, in the bucket's order."""
@@ -113,3 +124,17 @@ class Space:
             indices = [part - start for part, start in zip(parts, self.starts, strict=True)]
         parts = zip(self.sparse, sparse.split(counts) if counts else (), indices, strict=True)
         return self.in_order(went_whole, [replace(p, values=v, indices=index) for p, v, index in parts])
+
+
+def most_entries(spaces: Sequence[Space], group: dist.ProcessGroup | None) -> tuple[list[list[int]], int]:
+    """Entries of each sparse payload on the rank that had most, by bucket, and the bytes sent to find out.
+
+    One small all-reduce for all buckets. Waits for the device.
+    """
+    lengths = [len(space.sparse) for space in spaces]
+    own = [count for space in spaces for count in space.own_counts]
+    counts = torch.tensor(own, dtype=torch.int64, device=spaces[0].device)
+    dist.all_reduce(counts, dist.ReduceOp.MAX, group=group)
+    num_bytes = allreduce_bytes(counts.numel() * counts.element_size(), dist.get_world_size(group))
+    every = iter(counts.tolist())
+    return [list(itertools.islice(every, length)) for length in lengths], num_bytes

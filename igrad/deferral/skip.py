@@ -21,6 +21,8 @@ def tensors(optimizer: torch.optim.Optimizer, parameter: torch.nn.Parameter) -> 
 class Skip:
     """The optimizer passes over parameters without a gradient; deferred parts of a fused one are put back."""
 
+    local = False
+
     def step(
         self,
         optimizer: torch.optim.Optimizer,

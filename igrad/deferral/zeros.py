@@ -11,6 +11,8 @@ from igrad.interfaces import View
 
 @dataclass(frozen=True)
 class Zeros:
+    local = False
+
     def step(
         self,
         optimizer: torch.optim.Optimizer,

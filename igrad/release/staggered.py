@@ -29,7 +29,7 @@ class Staggered:
     """
 
     period: int  # R, at least 1; higher = less traffic, staler updates; 1 = every step
-    phase: dict[str, int] = field(default_factory=dict, init=False)  # component -> steps into a period
+    phase: dict[str, int] = field(default_factory=dict, init=False)  # View.unit -> steps into a period
 
     def __post_init__(self) -> None:
         check_period(self.period)
@@ -43,5 +43,5 @@ class Staggered:
         self.phase.update(phases(costs_bytes, self.period))
 
     def due(self, view: View, step: int) -> slice | None:
-        """The view's component must have been prepared."""
-        return slice(0, view.numel) if step % self.period == self.phase[view.component] else None
+        """The view's unit must have been prepared."""
+        return slice(0, view.numel) if step % self.period == self.phase[view.unit] else None

@@ -8,14 +8,32 @@ import torch
 from torch import Tensor
 
 from igrad.interfaces import View
-from igrad.sparsifier.topk import TopK, check_density, largest
+from igrad.sparsifier.topk import CACHED, TopK, check_density, largest
+
+WIDE = 512  # columns; of fewer, one search on a CPU is as fast as two
+GROUP = 8  # columns that are searched as one at first
 
 
 def largest_per_row(matrix: Tensor, k: int) -> Tensor:
     """Flat indices int64 [rows * k] of the k entries of largest magnitude in each row of (rows, columns)."""
     rows, columns = matrix.shape
-    chosen = matrix.abs().topk(k, dim=1, sorted=False).indices
+    if matrix.is_cpu and columns >= WIDE and columns % GROUP == 0 and 2 * GROUP * k <= columns:
+        chosen = torch.cat([largest_of_wide(part.abs(), k) for part in matrix.split(max(1, CACHED // columns))])
+    else:
+        chosen = matrix.abs().topk(k, dim=1, sorted=False).indices
     return (chosen + torch.arange(0, rows * columns, columns, device=matrix.device).unsqueeze(1)).reshape(-1)
+
+
+def largest_of_wide(magnitudes: Tensor, k: int) -> Tensor:
+    """Columns int64 [rows, k] of the k largest entries in each row, by two short searches instead of a long one.
+
+    They lie in k groups of columns: those whose own largest entries are largest.
+    """
+    columns = magnitudes.shape[1]
+    width = columns // GROUP  # a group is every width-th column
+    peaks = magnitudes.unflatten(1, (GROUP, width)).amax(1).topk(k, dim=1, sorted=False).indices
+    inside = (peaks.unsqueeze(1) + torch.arange(0, columns, width).unsqueeze(1)).flatten(1)  # [rows, GROUP * k]
+    return inside.gather(1, magnitudes.gather(1, inside).topk(k, dim=1, sorted=False).indices)
 
 
 @dataclass(frozen=True)

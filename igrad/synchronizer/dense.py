@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,22 @@ from torch import Tensor
 
 from igrad.collective.dense import Dense as DenseCollective
 from igrad.interfaces import Payload, SyncStats, Timed, View, untimed
+
+
+def whole_payloads(gradients: dict[View, Tensor]) -> list[Payload]:
+    """Every entry of every view, in the order of the views."""
+    return [Payload(view.name, 0, view.numel, gradient.reshape(-1), None) for view, gradient in gradients.items()]
+
+
+def in_buckets(payloads: list[Payload], bucket_bytes: int) -> list[list[Payload]]:
+    """The payloads in their order, a new bucket where the last one has `bucket_bytes` or the dtype changes."""
+    buckets: list[list[Payload]] = [[]]
+    for payload in payloads:
+        full = sum(p.bytes for p in buckets[-1]) >= bucket_bytes
+        if full or (buckets[-1] and buckets[-1][0].values.dtype != payload.values.dtype):
+            buckets.append([])
+        buckets[-1].append(payload)
+    return buckets
 
 
 @dataclass
@@ -26,7 +42,12 @@ class Dense:
         if self.bucket_bytes < 1:
             raise ValueError(f"bucket_bytes must be at least 1, got {self.bucket_bytes}")
 
-    def prepare(self, views: Iterable[View], important: frozenset[str], group: dist.ProcessGroup | None = None) -> None:
+    def prepare(
+        self,
+        parameters: Mapping[View, Tensor],
+        important: frozenset[str | None],
+        group: dist.ProcessGroup | None = None,
+    ) -> None:
         self.group = group
 
     def ready(self, view: View, gradient: Tensor, step: int) -> None:
@@ -34,14 +55,8 @@ class Dense:
 
     def synchronize(self, gradients: dict[View, Tensor], step: int) -> SyncStats:
         with self.timed("pack"):
-            payloads = [Payload(v.name, 0, v.numel, g.reshape(-1), None) for v, g in gradients.items()]
-            buckets: list[list[Payload]] = [[]]
-            for payload in payloads:
-                full = sum(p.bytes for p in buckets[-1]) >= self.bucket_bytes
-                if full or (buckets[-1] and buckets[-1][0].values.dtype != payload.values.dtype):
-                    buckets.append([])
-                buckets[-1].append(payload)
-            handles = DenseCollective().start(buckets, self.group)
+            payloads = whole_payloads(gradients)
+            handles = DenseCollective().start(in_buckets(payloads, self.bucket_bytes), self.group)
         with self.timed("exchange"):
             for handle in handles:
                 handle.wait()

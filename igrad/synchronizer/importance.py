@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import math
-import statistics
-import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -14,15 +11,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from igrad.blocks import cuts, split
 from igrad.collective.dense import Dense as DenseCollective
 from igrad.collective.wire import allreduce_bytes
-from igrad.costs import Costs
+from igrad.exchange import Exchange, Plan, compare
 from igrad.interfaces import (
     Collective,
+    Deferral,
     Exchanged,
-    Handle,
-    Item,
     PackingStrategy,
     Payload,
     ReleaseSchedule,
@@ -33,20 +28,7 @@ from igrad.interfaces import (
     View,
     untimed,
 )
-
-
-@dataclass
-class Step:
-    """One step under way: what is to be sent in which bucket, and how far it got."""
-
-    number: int
-    due: dict[View, slice | None]
-    blocks: list[tuple[str, int]]  # what may be sent, in the order that packing sees: view, number of the block in it
-    buckets: list[list[int]]  # positions in `blocks`
-    offered: dict[str, list[Payload]] = field(default_factory=dict)  # by view, one payload per block
-    before: dict[str, Tensor | None] = field(default_factory=dict)  # by view, its memory before the step
-    handles: list[Handle | None] = field(default_factory=list)  # by bucket that left; None where it is empty
-    control_bytes: int = 0
+from igrad.synchronizer.finite import all_finite
 
 
 @dataclass
@@ -58,6 +40,7 @@ class Importance:
     release: ReleaseSchedule
     packing: PackingStrategy
     collective: Collective
+    deferral: Deferral
     release_fraction: float | None = None  # of R steps' entries, in (0, 1]; None = 1/R: a release costs one step
     block_numel: int | None = None  # elements; payloads are cut into blocks before packing; None = they stay whole
     timed: Timed = field(default_factory=lambda: untimed, init=False)
@@ -71,124 +54,104 @@ class Importance:
     def overlaps(self) -> bool:
         return self.packing.overlaps
 
-    def prepare(self, views: Iterable[View], important: frozenset[str], group: dist.ProcessGroup | None = None) -> None:
+    def prepare(
+        self,
+        parameters: Mapping[View, Tensor],
+        important: frozenset[str | None],
+        group: dist.ProcessGroup | None = None,
+    ) -> None:
         """Fix the layout; raise ValueError where the ranks do not agree on it."""
-        self.views = list(views)
+        self.parameters = parameters
         self.group = group
-        self.num_ranks = dist.get_world_size(group)
-        self.low = frozenset(v.component for v in self.views if v.component is not None) - important
+        self.low = frozenset(view.unit for view in parameters if view.component not in important)
         costs: dict[str, int] = {}
-        for view in self.views:
-            if view.component in self.low:
-                costs[view.component] = costs.get(view.component, 0) + view.numel
+        for view in parameters:
+            if view.unit in self.low:
+                costs[view.unit] = costs.get(view.unit, 0) + view.numel
         self.release.prepare(costs)
-        whole = [(view, part) for view in self.views for part in cuts(slice(0, view.numel), self.block_numel)]
-        self.packing.prepare([self.item(view, part, part.stop - part.start, 0.0) for view, part in whole])
         # A release stands for R steps; its budget is that share of what the sparsifier keeps in one.
         self.share = 1.0 if self.release_fraction is None else self.release_fraction * self.release.period
+        self.local = [view for view in parameters if view.unit in self.low] if self.deferral.local else []
+        for view in self.local:
+            self.deferral.begin(view, parameters[view])
         # How many entries fall into a block of a payload is the data's choice.
-        self.sizes_vary = self.sparsifier.varies or self.block_numel is not None
-        self.costs = Costs()
-        self.step: Step | None = None
-        layout = [f"{v.name} {v.shape} {'low' if v.component in self.low else 'every step'}" for v in self.views]
+        vary = self.sparsifier.varies or self.block_numel is not None
+        first_uses = 2 * self.release.max_age_steps
+        self.exchange = Exchange(
+            self.packing, self.collective, self.block_numel, vary, first_uses, group, lambda phase: self.timed(phase)
+        )
+        self.exchange.prepare(parameters)
+        self.plan: Plan | None = None  # of the step whose backward pass goes on
+        layout = [f"{v.name} {v.shape} {'low' if v.unit in self.low else 'every step'}" for v in parameters]
         compare("layouts", "\n".join(layout), group)
+
+    # --------------------------------------------------------------------------------- before the optimizer
 
     def ready(self, view: View, gradient: Tensor, step: int) -> None:
         """Compensate and select; what is complete leaves. Only called where packing overlaps."""
-        if self.step is None:
-            self.step = self.begin(step, gradient.device)
-        with self.timed("select"):
-            self.offer(view, gradient, self.step)
-        with self.timed("pack"):
-            self.send(self.step)
+        if self.plan is None:
+            self.plan = self.begin(step, gradient.device)
+        if view in self.plan.due:
+            with self.timed("select"):
+                self.offer(view, gradient, self.plan)
+            with self.timed("pack"):
+                self.exchange.send(self.plan)
 
     def synchronize(self, gradients: dict[View, Tensor], step: int) -> SyncStats:
-        device = next(iter(gradients.values())).device
-        now, self.step = self.step or self.begin(step, device), None
+        plan, self.plan = self.plan or self.begin(step, next(iter(gradients.values())).device), None
         if not self.overlaps:
-            dropped = self.vote(gradients, now)
+            dropped = self.vote(gradients, plan)
         with self.timed("select"):
-            for view, gradient in gradients.items():
-                if view.name not in now.offered:
-                    self.offer(view, gradient, now)
+            for view in plan.due:
+                if view.name not in plan.offered:
+                    self.offer(view, gradients[view], plan)
         with self.timed("pack"):
-            self.send(now)
+            self.exchange.send(plan)
         if self.overlaps:
-            dropped = self.vote(gradients, now)
-        with self.timed("exchange"):
-            for handle in filter(None, now.handles):
-                handle.wait()
+            dropped = self.vote(gradients, plan)
+        self.exchange.receive(plan)
         with self.timed("unpack"):
-            exchanged = [handle and handle.decode() for handle in now.handles]
-            loads = [each.wire_bytes if each else 0 for each in exchanged]
             if self.overlaps and dropped:  # the vote came after all was offered
-                self.residual.memory.restore(now.before)
-                exchanged = [None] * len(exchanged)
-            self.apply(exchanged, gradients)
-            self.learn(now, exchanged)
-        payloads = tuple(payload for view in gradients for payload in now.offered[view.name])
-        return SyncStats(
-            payload_bytes=sum(payload.bytes for payload in payloads),
-            wire_bytes=now.control_bytes + sum(loads),
-            num_released=len({v.component for v, part in now.due.items() if v.component in self.low and part}),
-            **balance(loads),
-            predicted_exchange_ms=sum(handle.predicted_ms for handle in now.handles if handle),
+                self.residual.memory.restore(self.before)
+            else:
+                self.apply(plan.exchanged, {view: gradients[view] for view in plan.due})
+        return plan.stats(
+            num_released=self.num_released(plan),
             dropped=dropped,
-            deferred=frozenset(view.name for view, part in now.due.items() if part is None),
-            payloads=payloads,
+            deferred=frozenset(view.name for view, part in plan.due.items() if part is None),
+            local=frozenset(view.name for view in self.local),
         )
 
-    def begin(self, step: int, device: torch.device) -> Step:
-        """Decide and plan, from what is expected of each block: no gradient need be there."""
+    def begin(self, step: int, device: torch.device) -> Plan:
+        """Decide and plan. What is updated locally has no part in it."""
+        local = set(self.local)
+        self.before: dict[str, Tensor | None] = {}  # memory as it was, where the ranks vote only later
         with self.timed("pack"):
-            due = {view: self.due(view, step) for view in self.views}
-            blocks, items = [], []
-            for view, part in due.items():
-                for number, block in enumerate(cuts(part, self.block_numel) if part else ()):
-                    blocks.append((view.name, number))
-                    items.append(self.item(view, block, *self.costs.expected((view.name, block.start, block.stop))))
-            now = Step(step, due, blocks, self.packing.pack(items))
-        first_use = step < 2 * self.release.max_age_steps
-        if self.overlaps and first_use:  # otherwise the vote tells in time
-            self.agree(now, torch.ones((), dtype=torch.float64, device=device))
-        return now
-
-    def item(self, view: View, block: slice, count: float, sd: float) -> Item:
-        numel = block.stop - block.start
-        cost = self.collective.cost_bytes(numel, count)
-        more = self.collective.cost_bytes(numel, min(numel, count + sd))
-        return Item(view.name, block.start, numel, cost, more - cost)
-
-    def offer(self, view: View, gradient: Tensor, now: Step) -> None:
-        if self.overlaps:  # the ranks have not voted yet: in case that the step is dropped
-            now.before[view.name] = self.residual.memory.copy(view)
-        release, part = view.component in self.low, now.due[view]
-        select = partial(self.select, view, now.number)
-        payload = self.residual.offer(view, gradient, select, part, self.share if release else 1.0, release)
-        now.offered[view.name] = split(payload, cuts(part, self.block_numel)) if payload else []
-
-    def send(self, now: Step) -> None:
-        """Buckets leave in their order, those together of which nothing is missing."""
-        leaving = []
-        for bucket in now.buckets[len(now.handles) :]:
-            blocks = [now.blocks[i] for i in bucket]
-            if any(view not in now.offered for view, _ in blocks):
-                break
-            leaving.append([now.offered[view][number] for view, number in blocks])
-        full = [bucket for bucket in leaving if bucket]
-        started = iter(self.collective.start(full, self.group, now.number, self.sizes_vary) if full else ())
-        now.handles += [next(started) if bucket else None for bucket in leaving]
+            plan = self.exchange.plan(
+                step, {view: self.due(view, step) for view in self.parameters if view not in local}
+            )
+        if self.overlaps and step < self.exchange.checked_steps:  # otherwise the vote tells in time
+            self.exchange.agree(plan, torch.ones((), dtype=torch.float64, device=device))
+        return plan
 
     def due(self, view: View, step: int) -> slice | None:
         """Decide: low-importance components wait for their release, everything else is sent."""
-        return self.release.due(view, step) if view.component in self.low else slice(0, view.numel)
+        return self.release.due(view, step) if view.unit in self.low else slice(0, view.numel)
+
+    def offer(self, view: View, gradient: Tensor, plan: Plan) -> None:
+        if self.overlaps:
+            self.before[view.name] = self.residual.memory.copy(view)
+        release = view.unit in self.low
+        select = partial(self.select, view, plan.step)
+        share = self.share if release else 1.0
+        self.exchange.offer(plan, view, self.residual.offer(view, gradient, select, plan.due[view], share, release))
 
     def select(self, view: View, step: int, candidate: Tensor, share: float, release: bool) -> Tensor | None:
         # Releases take turns of their own: drawn from the step, one would pick what this very step retained.
         turn = -1 - step // self.release.period if release else step
         return self.sparsifier.select(candidate, view, turn, share)
 
-    def apply(self, exchanged: list[Exchanged | None], gradients: dict[View, Tensor]) -> None:
+    def apply(self, exchanged: Iterable[Exchanged | None], gradients: dict[View, Tensor]) -> None:
         """What went leaves memory, means become gradients; of what was not sent they are zero."""
         means: dict[str, list[tuple[int, Tensor]]] = {}
         for bucket in filter(None, exchanged):
@@ -198,90 +161,98 @@ class Importance:
         for view, gradient in gradients.items():
             place(gradient, means.get(view.name, []))
 
-    def learn(self, now: Step, exchanged: list[Exchanged | None]) -> None:
-        """How many entries blocks have: of one's own where all ranks have as many, else of the rank that had most."""
-        for bucket, result in zip(now.buckets, exchanged, strict=True):
-            payloads = [now.offered[view][number] for view, number in (now.blocks[i] for i in bucket)]
-            counts = [p.values.numel() for p in payloads] if not self.sizes_vary else result and result.counts
-            if result and counts is not None:
-                self.costs.observe([(p.view, p.start, p.start + p.numel) for p in payloads], counts)
+    def num_released(self, plan: Plan) -> int:
+        return len({view.unit for view, part in plan.due.items() if part and view.unit in self.low})
 
-    def vote(self, gradients: dict[View, Tensor], now: Step) -> Tensor:
+    def vote(self, gradients: dict[View, Tensor], plan: Plan) -> Tensor:
         """One small all-reduce: are all gradients finite, and do the ranks have the same plan?
 
         A step in which any rank's gradient is not finite counts as zero on all of them: stored, it would surface
-        R steps later.
+        R steps later. Where all is local nobody else is asked.
         """
-        norms = torch._foreach_norm(list(gradients.values()))
-        finite = torch.stack([norm.float() for norm in norms]).isfinite().all().double()
-        dropped = self.agree(now, finite) < 1
+        finite = all_finite(gradients.values())
+        dropped = (self.exchange.agree(plan, finite) if plan.due else finite) < 1
         if dropped.device.type != "cpu" or dropped:
             for gradient in gradients.values():
                 gradient.masked_fill_(dropped, 0)
         return dropped
 
-    def agree(self, now: Step, finite: Tensor) -> Tensor:
-        """The least `finite` (0-dim float64) of all ranks; raise ValueError where their plans differ."""
-        plan = f"step {now.number}: " + ", ".join(f"{v.name}[{d.start}:{d.stop}]" for v, d in now.due.items() if d)
-        plan += f" in buckets {now.buckets}"
-        mark = float(zlib.crc32(plan.encode()))
-        ballot = torch.stack([finite, finite.new_tensor(mark), finite.new_tensor(-mark)])
-        with self.timed("exchange"):
-            dist.all_reduce(ballot, dist.ReduceOp.MIN, group=self.group)
-        now.control_bytes += allreduce_bytes(ballot.numel() * ballot.element_size(), self.num_ranks)
-        # Reading the ballot is free on a CPU; elsewhere it would stall the step, so only a plan's first use is checked.
-        first_use = now.number < 2 * self.release.max_age_steps
-        if (ballot.device.type == "cpu" or first_use) and ballot[1] != -ballot[2]:
-            compare("plans", plan, self.group)
-        return ballot[0]
+    # ---------------------------------------------------------------------------------- after the optimizer
 
     def reconcile(self, parameters: dict[View, Tensor], step: int) -> SyncStats:
-        """Gradients carry everything: parameters already agree."""
-        return SyncStats()
+        """The changes of what is updated locally, when they are due; gradients have carried everything else."""
+        due = {view: part for view in self.local if (part := self.due(view, step)) is not None}
+        if not due:
+            return SyncStats()
+        with self.timed("pack"):
+            plan = self.exchange.plan(step, due)
+        if step < self.exchange.checked_steps:
+            self.exchange.agree(plan, torch.ones((), dtype=torch.float64, device=parameters[self.local[0]].device))
+        with self.timed("select"):
+            for view, part in due.items():
+                select = partial(self.select, view, step)
+                self.exchange.offer(plan, view, self.deferral.offer(view, parameters[view], select, part, self.share))
+        with self.timed("pack"):
+            self.exchange.send(plan)
+        self.exchange.receive(plan)
+        with self.timed("unpack"):
+            by_name = {view.name: view for view in due}
+            for bucket in filter(None, plan.exchanged):
+                for sent, mean in zip(bucket.sent, bucket.means, strict=True):
+                    view = by_name[sent.view]
+                    self.deferral.apply(view, parameters[view], sent, mean)
+        return plan.stats(num_released=self.num_released(plan))
+
+    # -------------------------------------------------------------------------------------------- at the end
 
     def flush(self, gradients: dict[View, Tensor], parameters: dict[View, Tensor]) -> SyncStats | None:
-        """Gradients become the mean of what every rank holds back, dense; memory is empty afterwards."""
+        """Gradients become the mean of what every rank holds back, parameters that were updated locally their mean.
+
+        Dense; afterwards memory is empty and all replicas are equal.
+        """
         held = {view: r for view in gradients if (r := self.residual.memory.pending(view)) is not None}
+        changes = [self.deferral.change(view, parameters[view]) for view in self.local]
         anything = next(iter(gradients.values())).new_zeros(())
-        for r in held.values():
+        for r in (*held.values(), *changes):
             anything = torch.maximum(anything, r.any())
         dist.all_reduce(anything, dist.ReduceOp.MAX, group=self.group)
         if not anything:
             self.apply([], gradients)
             return None
         payloads = [Payload(view.name, 0, view.numel, r.clone(), None) for view, r in held.items()]
-        [handle] = DenseCollective().start([payloads], self.group)  # one use, all entries: nothing sparse pays
+        weights = [Payload(view.name, 0, view.numel, parameters[view].reshape(-1), None) for view in self.local]
+        [handle] = DenseCollective().start([[*payloads, *weights]], self.group)  # all entries: nothing sparse pays
         handle.wait()
-        exchanged = handle.decode()
-        self.apply([exchanged], gradients)
-        wire_bytes = exchanged.wire_bytes + allreduce_bytes(anything.element_size(), self.num_ranks)
-        return SyncStats(payload_bytes=sum(p.bytes for p in payloads), wire_bytes=wire_bytes, payloads=tuple(payloads))
+        means, sent, wire_bytes, _ = handle.decode()
+        self.apply([Exchanged(means[: len(held)], sent[: len(held)], 0)], gradients)
+        for view, mean in zip(self.local, means[len(held) :], strict=True):
+            self.deferral.settle(view, parameters[view], mean)
+        return SyncStats(
+            payload_bytes=sum(payload.bytes for payload in sent),
+            wire_bytes=wire_bytes + allreduce_bytes(anything.element_size(), dist.get_world_size(self.group)),
+            deferred=frozenset(view.name for view in self.local),
+            payloads=tuple(sent),
+        )
 
     def pending(self, view: View) -> Tensor | None:
+        if view in self.local:
+            return self.deferral.change(view, self.parameters[view])
         return self.residual.memory.pending(view)
 
     def state_dict(self) -> dict[str, Any]:
-        parts = {"sparsifier": self.sparsifier, "collective": self.collective}
-        states = {name: dict(part.state) for name, part in parts.items() if hasattr(part, "state")}
-        return {"residual": self.residual.memory.state_dict(), "costs": dict(self.costs.seen), **states}
+        states = {name: dict(part.state) for name, part in self.stateful().items()}
+        return {"residual": self.residual.memory.state_dict(), "costs": dict(self.exchange.costs.seen), **states}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.residual.memory.load_state_dict(state["residual"])
-        self.costs.seen = dict(state["costs"])
-        for part, name in ((self.sparsifier, "sparsifier"), (self.collective, "collective")):
-            if name in state:
-                part.state.clear()
-                part.state.update(state[name])
+        self.exchange.costs.seen = dict(state["costs"])
+        for name, part in self.stateful().items():
+            part.state.clear()
+            part.state.update(state[name])
 
-
-def balance(loads: list[int]) -> dict[str, Any]:
-    """The buckets' bytes: largest over mean, sd over mean, how many are a tenth above the mean; of none 1, 0, 0."""
-    mean = statistics.mean(loads) if any(loads) else math.inf
-    return {
-        "bucket_imbalance": max(loads) / mean if mean < math.inf else 1.0,
-        "bucket_cv": statistics.pstdev(loads) / mean,
-        "num_overflows": sum(load > 1.1 * mean for load in loads),
-    }
+    def stateful(self) -> dict[str, Any]:
+        parts = {"sparsifier": self.sparsifier, "collective": self.collective, "deferral": self.deferral}
+        return {name: part for name, part in parts.items() if hasattr(part, "state")}
 
 
 def place(gradient: Tensor, means: list[tuple[int, Tensor]]) -> None:
@@ -295,14 +266,3 @@ def place(gradient: Tensor, means: list[tuple[int, Tensor]]) -> None:
         for start, mean in means:
             whole[start : start + mean.numel()] = mean
     gradient.copy_(whole.view(gradient.shape))
-
-
-def compare(what: str, mine: str, group: dist.ProcessGroup | None) -> None:
-    """Raise on every rank where two ranks differ, naming the first difference of each; called by all of them."""
-    theirs: list[str] = [""] * dist.get_world_size(group)
-    dist.all_gather_object(theirs, mine, group=group)
-    for rank, other in enumerate(theirs):
-        if other != theirs[0]:
-            pairs = zip([*theirs[0].splitlines(), "(end)"], [*other.splitlines(), "(end)"], strict=False)
-            first, second = next((a, b) for a, b in pairs if a != b)
-            raise ValueError(f"the ranks' {what} differ: rank 0 has '{first}', rank {rank} has '{second}'")

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -47,6 +48,9 @@ class Truth:
     tau: float = 0.5
     scores: dict[str, float] = field(default_factory=lambda: {"0.q": 1.0})
     profile: str | None = None
+    balance: dict[str, Any] = field(default_factory=dict)  # of every step's buckets
+    phases_ms: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 1.0))  # per step
+    step_ms: float = 6.0
 
 
 def rq3(cfg: DictConfig) -> Truth:
@@ -57,10 +61,28 @@ def residual_of(cfg: DictConfig) -> str:
     return cfg.residual._target_.split(".")[-2]
 
 
+CERTAIN = {"direct": 1.4, "sequential": 1.25, "greedy": 1.02, "risk_aware": 1.02, "overlap": 1.15}
+VARYING = {"direct": 1.6, "sequential": 1.3, "greedy": 1.12, "risk_aware": 1.08, "overlap": 1.2}
+
+
+def rq4(cfg: DictConfig) -> Truth:
+    """Exchange time goes with the imbalance, overlap hides most of it, and nothing changes the loss."""
+    sparsifier, packing = (cfg[group]._target_.split(".")[-2] for group in ("sparsifier", "packing"))
+    imbalance = (CERTAIN if sparsifier == "topk" else VARYING)[packing] + 0.01 * (cfg.seed - 42)
+    phases_ms = {"compute": 20.0, "select": 4.0, "pack": 1.0, "exchange": 8 * imbalance, "unpack": 2.0}
+    if packing == "overlap":
+        phases_ms |= {"exchange": 2 * imbalance, "pack": 2.0}
+    buckets = {"bucket_imbalance": imbalance, "bucket_cv": (imbalance - 1) / 2,
+               "num_overflows": (imbalance > 1.1) + (imbalance > 1.35)}  # fmt: skip
+    return Truth(3.5 + 0.01 * (cfg.seed - 42) + 0.1 * (sparsifier == "topk"), balance=buckets, phases_ms=phases_ms,
+                 step_ms=sum(phases_ms.values()) + 0.5)  # fmt: skip
+
+
 AXES: dict[str, dict[str, list]] = {
     "rq1": {"steps": [0], "workload": ["pubmed", "wiki", "instruct"], "seed": [42, 43]},
     "rq2": {"threshold": ["all", "knee", "otsu", "kmeans", "random", "inverse"], "seed": [42, 43, 44]},
     "rq3": {"release_period": [1, 2, 4, 8, 16], "residual": ["full", "none"], "seed": [42, 43]},
+    "rq4": {"packing": list(CERTAIN), "sparsifier": ["topk", "threshold"], "seed": [42, 43]},
 }
 
 FIXED = ("study=rq3", f"steps={STEPS}", f"eval_every={EVERY}", f"log_every={EVERY}", "tracking=none")
@@ -107,7 +129,7 @@ def write_run(point: Point, truth: Truth) -> None:
     cfg, directory = point.cfg, point.directory
     directory.mkdir(parents=True)
     OmegaConf.save(OmegaConf.create(plain(cfg)), directory / "config.yaml")
-    residual = residual_of(cfg)
+    residual, log_every = residual_of(cfg), whole_periods(EVERY, cfg.release_period)
 
     def evaluation(step: int) -> dict[str, float]:
         value = 5.5 - min(1.0, step / max(1, cfg.steps)) ** 0.5 * (5.5 - truth.val_loss)
@@ -123,12 +145,12 @@ def write_run(point: Point, truth: Truth) -> None:
             views=truth.views, components=[view.name for view in truth.views], share=1.0, describe=lambda: "all mapped"
         ),
         important=truth.important, parameters=dict.fromkeys(truth.views), synchronizer=SimpleNamespace(pending=held),
-        timer=SimpleNamespace(drain=lambda: dict.fromkeys(PHASES, 1.0)),
+        timer=SimpleNamespace(drain=lambda: {phase: ms * log_every for phase, ms in truth.phases_ms.items()}),
         learning_rate=cfg.learning_rate,
     )  # fmt: skip
     record = Recorder(run, 0)
     record.write(step=0, **evaluation(0))
-    window, log_every = Window(), whole_periods(EVERY, cfg.release_period)
+    window = Window()
     for step in range(cfg.steps):
         releases = (step + 1) % cfg.release_period == 0
         sent = [view for view in truth.views if releases or view.name in truth.important]
@@ -139,10 +161,12 @@ def write_run(point: Point, truth: Truth) -> None:
             num_released=int(releases),
             deferred=frozenset(view.name for view in truth.views) - {view.name for view in sent},
             payloads=payloads,
+            **truth.balance,
         )
-        window.add(torch.tensor(4.0), stats, SyncStats())
+        window.add(torch.tensor(4.0), stats)
         record.step(stats, step)
         if (step + 1) % log_every == 0:
+            window.started = time.perf_counter() - log_every * truth.step_ms / 1e3
             record.close(window, step + 1, lambda done=step + 1: evaluation(done))
             window = Window()
     if residual != "none" and cfg.steps:

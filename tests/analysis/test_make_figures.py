@@ -145,7 +145,7 @@ def test_a_mistake_is_one_line_and_code_2(argv, message, tmp_path, monkeypatch, 
 
 
 def test_every_question_has_its_command():
-    assert "rq3" in make_figures.questions()
+    assert {"rq3", "rq4"} <= set(make_figures.questions())
     for name in make_figures.questions():
         assert make_figures.command(name).startswith(f"python run.py +rq={name}")
 

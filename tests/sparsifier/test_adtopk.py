@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from igrad.interfaces import View
-from igrad.sparsifier.adtopk import ADTopk
+from igrad.sparsifier.adtopk import WIDE, ADTopk, largest_per_row
 from igrad.sparsifier.topk import largest
 
 VIEW = View("v", "0.q", "v", (1, 1))
@@ -34,6 +34,23 @@ def test_every_row_keeps_its_largest_entries(shape, density, ties, seed):
         mine = chosen[chosen // columns == row] % columns
         ordered = matrix[row].abs().sort(descending=True).values
         assert (matrix[row, mine].abs().sort(descending=True).values == ordered[:per_row]).all()
+
+
+@settings(deadline=None)
+@given(
+    st.integers(1, 300), st.integers(-9, 65).map(lambda more: WIDE + 8 * more), st.integers(1, 80), st.integers(0, 9)
+)
+def test_wide_rows_are_searched_as_exactly(rows, columns, k, seed):
+    """Ties, rows of zeros and entries that are not finite included."""
+    matrix = random_matrix((rows, columns), seed)
+    matrix[:, : 50 * seed] = matrix[:, : 50 * seed].round()
+    matrix[::5] = 0
+    matrix[::3, 7] = float("inf")
+    matrix[1::4, ::9] = float("nan")
+    chosen = largest_per_row(matrix, k).view(rows, k)
+    assert (chosen // columns == torch.arange(rows).unsqueeze(1)).all() and chosen.unique().numel() == rows * k
+    found = matrix.view(-1)[chosen].abs().sort(dim=1, descending=True).values
+    assert torch.equal(found.nan_to_num(-1), matrix.abs().topk(k, dim=1).values.nan_to_num(-1))
 
 
 @pytest.mark.parametrize(("shape", "percent"), (((768, 64), 1.56), ((64, 768), 0.91), ((16, 4096), 0.98)))

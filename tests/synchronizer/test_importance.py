@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from igrad.collective.allgather import AllGather
+from igrad.deferral.zeros import Zeros
 from igrad.index_codec.int32 import Int32
 from igrad.interfaces import Item, View
 from igrad.packing.greedy import Greedy
@@ -26,14 +27,16 @@ VIEWS = (
     View("1.fc1", "1.fc1", "1.fc1", (10, 30)),
     View("norm", None, "norm", (10,)),
 )
-IMPORTANT = frozenset({"0.q"})
+IMPORTANT = frozenset({"0.q", None})
 LOW = {"1.v", "1.v.bias", "1.fc1"}
 VOTE_BYTES = 3 * 8  # an all-reduce of three fp64 on two ranks
 
 
 def synchronizer(residual, release, collective=None, release_fraction=None, num_buckets=2):
     collective = collective or AllGather(FP32(), Int32())
-    made = Importance(TopK(0.1), residual, release, Greedy(num_buckets), collective, release_fraction=release_fraction)
+    made = Importance(
+        TopK(0.1), residual, release, Greedy(num_buckets), collective, Zeros(), release_fraction=release_fraction
+    )
     made.prepare(VIEWS, IMPORTANT)
     return made
 

@@ -46,7 +46,7 @@ def traced(rank, cfg, folder, inputs):
         run.backward(20)
         gradients = run.gradients()
         run.synchronizer.synchronize(gradients, 20)
-    left = [e.time_range.start for e in recorded.events() if "all_gather" in e.name and e.name.startswith("gloo")]
+    left = [e.time_range.start for e in recorded.events() if e.name == "c10d::_allgather_base_"]
     arrived = [e.time_range.start for e in recorded.events() if e.name == "torch::autograd::AccumulateGrad"]
     return sorted(left), sorted(arrived), len(run.trained)
 

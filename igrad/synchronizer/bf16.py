@@ -1,0 +1,79 @@
+"""Dense all-reduce in bfloat16: what torch's bf16_compress_hook does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from igrad.collective.wire import allreduce_bytes, split
+from igrad.interfaces import SyncStats, Timed, View, untimed
+from igrad.synchronizer.dense import in_buckets, whole_payloads
+
+
+@dataclass
+class BF16:
+    """Baseline: half the bytes of Dense in the same buckets; sums are rounded to 8 significant bits on the way.
+
+    Cast, divide by N, all-reduce, cast back. bfloat16 has the range of float32, so nothing overflows for it.
+    """
+
+    bucket_bytes: int = 25 * 2**20  # of gradients before the cast, least size of a bucket; larger = fewer messages
+    timed: Timed = field(default_factory=lambda: untimed, init=False)
+    uses_importance = False
+    overlaps = False
+
+    def __post_init__(self) -> None:
+        if self.bucket_bytes < 1:
+            raise ValueError(f"bucket_bytes must be at least 1, got {self.bucket_bytes}")
+
+    def prepare(
+        self,
+        parameters: Mapping[View, Tensor],
+        important: frozenset[str | None],
+        group: dist.ProcessGroup | None = None,
+    ) -> None:
+        self.group = group
+        self.num_ranks = dist.get_world_size(group)
+
+    def ready(self, view: View, gradient: Tensor, step: int) -> None:
+        """Nothing leaves before all is there."""
+
+    def synchronize(self, gradients: dict[View, Tensor], step: int) -> SyncStats:
+        with self.timed("pack"):
+            payloads = whole_payloads(gradients)
+            buckets = in_buckets(payloads, self.bucket_bytes)
+            flat = [torch.cat([payload.values for payload in bucket]) for bucket in buckets]
+            buffers = [values.to(torch.bfloat16).div_(self.num_ranks) for values in flat]
+            works = [dist.all_reduce(buffer, group=self.group, async_op=True) for buffer in buffers]
+        with self.timed("exchange"):
+            for work in works:
+                work.wait()
+        with self.timed("unpack"):
+            means = [mean for buffer, bucket in zip(buffers, buckets, strict=True) for mean in split(buffer, bucket)]
+            for gradient, mean in zip(gradients.values(), means, strict=True):
+                gradient.copy_(mean.view(gradient.shape))
+        return SyncStats(
+            payload_bytes=sum(payload.bytes for payload in payloads),
+            wire_bytes=sum(allreduce_bytes(b.numel() * b.element_size(), self.num_ranks) for b in buffers),
+            payloads=tuple(payloads),
+        )
+
+    def reconcile(self, parameters: dict[View, Tensor], step: int) -> SyncStats:
+        return SyncStats()
+
+    def flush(self, gradients: dict[View, Tensor], parameters: dict[View, Tensor]) -> SyncStats | None:
+        return None
+
+    def pending(self, view: View) -> Tensor | None:
+        return None
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        pass
