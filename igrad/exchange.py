@@ -97,7 +97,9 @@ class Exchange:
                 break
             leaving.append([plan.offered[view][number] for view, number in blocks])
         full = [bucket for bucket in leaving if bucket]
-        started = iter(self.collective.start(full, self.group, plan.step, self.sizes_vary) if full else ())
+        # How many leave together is local timing where packing overlaps: there each is a start of its own.
+        calls = [[bucket] for bucket in full] if self.packing.overlaps else [full] if full else []
+        started = (h for call in calls for h in self.collective.start(call, self.group, plan.step, self.sizes_vary))
         plan.handles += [next(started) if bucket else None for bucket in leaving]
 
     def receive(self, plan: Plan) -> None:

@@ -37,13 +37,13 @@ def counted(exchange: Callable[[], int]) -> tuple[int, int]:
     return bytes_sent() - before, said
 
 
-def some_exchanges(rank, collective, k):
+def some_exchanges(rank, collective, payload_of, k, num_exchanges=NUM_EXCHANGES):
     """Of k entries."""
-    payload = sparse_payload(rank, k)
+    payload = payload_of(rank, k)
 
     def exchange():
         said = 0
-        for _ in range(NUM_EXCHANGES):
+        for _ in range(num_exchanges):
             [handle] = collective.start([[payload]], None)
             handle.wait()
             said += handle.decode().wire_bytes
@@ -59,7 +59,7 @@ def test_wire_bytes_are_what_the_loopback_counts(collective, num_ranks):
     strategy = make("collective", collective)
 
     def measure(k):
-        results = on_own_loopback(on_ranks, num_ranks, some_exchanges, strategy, k)
+        results = on_own_loopback(on_ranks, num_ranks, some_exchanges, strategy, sparse_payload, k)
         return max(interface for interface, _ in results), sum(said for _, said in results)
 
     (nothing, said_nothing), (interface, said) = measure(1), measure(20_000)
@@ -213,3 +213,51 @@ def test_a_delay_saves_what_the_arithmetic_says_of_a_sparsifier_that_sends_every
     for case, each in zip(cases, measured, strict=True):
         assert each / total == pytest.approx(share_of_every_step(sizes, case.important, case.period), rel=0.05), case
     assert measured[-1] / total <= 0.25
+
+
+# --------------------------------------------------------------------------------------------- growth
+
+MOST_RANKS = 8
+
+
+def ring(num_ranks: int) -> float:
+    return 2 * (num_ranks - 1) / num_ranks
+
+
+GROWTH = {  # how what a rank sends of as many entries goes with the number of ranks
+    "dense": ring,
+    "allgather": lambda num_ranks: num_ranks - 1,
+    "shared_mask": ring,
+    "reduce_scatter": ring,
+}
+
+
+def apart(rank: int, k: int) -> Payload:
+    """k entries that no other rank has, evenly over the elements."""
+    return Payload("v", 0, MOST_RANKS * k, torch.randn(k), MOST_RANKS * torch.arange(k) + rank)
+
+
+def exchanges_apart(rank, k, num_exchanges):
+    """Of each collective, with k entries and with one."""
+    made = [make("collective", option) for option in GROWTH]
+    return [[some_exchanges(rank, each, apart, size, num_exchanges) for size in (k, 1)] for each in made]
+
+
+def bytes_apart(num_ranks: int, k: int, num_exchanges: int) -> dict[str, tuple[float, float]]:
+    """(bytes that the loopback counts less protocol overhead, bytes that ranks say), per rank and exchange."""
+    found = {}
+    ranks = on_own_loopback(partial(on_ranks, timeout_s=300), num_ranks, exchanges_apart, k, num_exchanges)
+    for option, each in zip(GROWTH, zip(*ranks, strict=True), strict=True):
+        interface, nothing = (max(result[size][0] for result in each) for size in range(2))
+        said, said_nothing = (sum(result[size][1] for result in each) for size in range(2))
+        total = num_ranks * num_exchanges
+        found[option] = (interface - (nothing - said_nothing)) / total, said / total
+    return found
+
+
+def test_a_union_grows_with_ranks_and_what_ranks_agree_on_does_not():
+    """Supports have nothing in common. Within 15 %."""
+    few, many = 2, 4
+    first, second = (bytes_apart(num_ranks, 20_000, 5) for num_ranks in (few, many))
+    for option, law in GROWTH.items():
+        assert second[option][0] / first[option][0] == pytest.approx(law(many) / law(few), rel=0.15), option

@@ -65,9 +65,8 @@ def test_a_recorded_trace_shows_a_bucket_that_leaves_before_the_last_gradient_is
 
 def in_any_order(rank, residual, poisoned):
     """Ready for some views, in an order of one's own, then the rest; step 2 has an overflow on rank 1 in one view."""
-    early, late = (
-        build({**PARTS, "residual": residual, "packing": packing}, density=0.3) for packing in ("overlap", "direct")
-    )
+    parts = {**PARTS, "residual": residual}
+    early, late = (build({**parts, "packing": name}, density=0.3, index_codec="gap8") for name in ("overlap", "direct"))
     for made in (early, late):
         made.prepare(VIEWS, IMPORTANT)
     for step in range(6):
@@ -96,6 +95,25 @@ def in_any_order(rank, residual, poisoned):
 def test_gradients_may_be_ready_in_any_order_and_a_dropped_step_leaves_no_trace(residual):
     for poisoned in (None, VIEWS[0], VIEWS[-1]):
         on_ranks(2, in_any_order, residual, poisoned)
+
+
+def agree_in_any_order(rank, parts):
+    made = build({**PARTS, "residual": "full", **parts}, density=0.3, index_codec="gap8", release_period=2)
+    made.prepare(parts_of({view: local_gradient(view, 9, 9) for view in VIEWS}), IMPORTANT)
+    for step in range(4):
+        gradients = parts_of({view: local_gradient(view, rank, step) for view in VIEWS})
+        for i in torch.randperm(len(VIEWS), generator=torch.Generator().manual_seed(step + rank)).tolist()[rank:]:
+            made.ready(VIEWS[i], gradients[VIEWS[i]], step)
+        made.synchronize(gradients, step)
+    return torch.cat([gradient.reshape(-1) for gradient in gradients.values()]).numpy()
+
+
+@pytest.mark.parametrize("sparsifier", ("topk", "threshold"))
+@pytest.mark.parametrize("collective", options("collective"))
+def test_how_many_buckets_leave_together_is_no_matter(collective, sparsifier):
+    """Collectives that exchange sizes do so for each: what leaves when is each rank's own timing."""
+    first, second = on_ranks(2, agree_in_any_order, {"collective": collective, "sparsifier": sparsifier})
+    assert first.any() and (first == second).all()
 
 
 def test_local_clipping_needs_every_gradient_first():
