@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
+import yaml
+
 import analysis
 import rq
 from analysis import printed, style
@@ -33,7 +35,7 @@ class Parser(argparse.ArgumentParser):
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = Parser(description="Figures and tables from run directories, offline.")
-    parser.add_argument("rqs", nargs="*", metavar="rq", help="research questions; default: all that have runs")
+    parser.add_argument("rqs", nargs="*", metavar="study", help="rq3, rq5_frontier, …; default: all that have runs")
     parser.add_argument("--runs", type=Path, default=Path("outputs"), help="folder of the runs (outputs)")
     parser.add_argument("--out", type=Path, help="folder to write to (<runs>/figures)")
     parser.add_argument("--format", default="pdf,png", help="of figures: pdf, png, svg (pdf,png)")
@@ -60,17 +62,31 @@ def questions() -> list[str]:
     return sorted(name for name in tables & figures if re.fullmatch(r"rq\d+", name))
 
 
-def command(name: str) -> str:
-    """The command that makes an RQ's runs: the first comment in its yaml that is one."""
-    lines = (CONF / "rq" / f"{name}.yaml").read_text().splitlines()
-    return next(line.lstrip("# ").strip() for line in lines if line.startswith("# python run.py"))
+def studies() -> dict[str, list[Path]]:
+    """The studies of these questions, and the files of conf/rq that fill each: rq5_frontier is one of rq5's."""
+    files: dict[str, list[Path]] = {}
+    for path in sorted((CONF / "rq").glob("*.yaml")):
+        name = yaml.safe_load(path.read_text())["study"]
+        if question(name) in questions():
+            files.setdefault(name, []).append(path)
+    return files
+
+
+def question(study: str) -> str:
+    return study.split("_")[0]
+
+
+def command(study: str) -> str:
+    """The commands that make a study's runs: in each of its files the first comment that is one."""
+    lines = [path.read_text().splitlines() for path in studies()[study]]
+    return "; ".join(next(line.lstrip("# ").strip() for line in each if line.startswith("# python")) for each in lines)
 
 
 def draw(told: argparse.Namespace) -> int:
-    known = questions()
+    known = list(studies())
     for name in told.rqs:
         if name not in known:
-            raise ValueError(f"unknown research question '{name}'; known: {', '.join(known)}")
+            raise ValueError(f"unknown study '{name}'; known: {', '.join(known)}")
     if not told.runs.is_dir():
         raise ValueError(f"no folder '{told.runs}'; --runs names the one that run.py wrote (outputs)")
     drawn, problems = 0, []
@@ -96,8 +112,8 @@ def draw(told: argparse.Namespace) -> int:
 
 
 def write(study: Study, told: argparse.Namespace) -> None:
-    """Every table and figure of one RQ; a folder per setting where its runs are of several."""
-    tables, figures = (importlib.import_module(f"{package}.{study.name}") for package in ("rq", "analysis"))
+    """Every table and figure of one study; a folder per setting where its runs are of several."""
+    tables, figures = (importlib.import_module(f"{package}.{question(study.name)}") for package in ("rq", "analysis"))
     for label, setting in study.settings(tables.AXES).items():
         folder = told.out / study.name / re.sub(r"[^\w.,=+-]+", "_", label)
         folder.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,7 @@ LATEX = str.maketrans({
     "τ": r"$\tau$", "–": "--",
 })  # fmt: skip
 PREFIXES = ("", "k", "M", "G", "T")
-PERCENT = ("val_accuracy",)
+PERCENT = ("val_accuracy", "saved_over_adtopk", "saved_over_dense", "reached")
 VISIBLE = 0.5e-4  # what four decimals can show
 
 

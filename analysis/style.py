@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
+from matplotlib.patches import ConnectionPatch
 from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 WIDTH = 3.35  # inches, one column
@@ -21,6 +22,7 @@ WIDTH = 3.35  # inches, one column
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 GREY = "#777777"
+NAME_SIZE = 6.5  # points, of names within a figure
 
 RC: dict[Any, Any] = {
     "font.size": 8,
@@ -81,6 +83,12 @@ LABELS = {
     "bucket_imbalance": "largest bucket / mean bucket",
     "num_overflows": "buckets ≥ 10 % above the mean, per step",
     "step_share": "time / step time of greedy",
+    # RQ5
+    "seconds": "training time (s)",
+    "tokens_per_s": "tokens/s",
+    "total_bytes": "wire bytes per rank, flush included",
+    "peak_rate": "peak learning rate",
+    "num_processes": "ranks N",
 }
 
 # The same, short enough for the head of a table; bytes get their unit from the values.
@@ -117,6 +125,21 @@ HEADINGS = {
     "equal_loss": "same loss",
     "exchange_over_greedy": "exchange / greedy",
     "step_over_greedy": "step / greedy",
+    # RQ5
+    "num_processes": "N",
+    "peak_rate": "lr",
+    "best_val_loss": "best",
+    "loss_over_adtopk": "Δ adtopk_sync",
+    "loss_over_dense": "Δ dense",
+    "total_bytes": "run + flush",
+    "saved_over_adtopk": "saved/adtopk_sync (%)",
+    "saved_over_dense": "saved/dense (%)",
+    "best_per_step": "frontier/step",
+    "best_per_run": "frontier/run",
+    "reached": "reached (%)",
+    "to_dense_steps": "steps",
+    "to_dense_bytes": "wire",
+    "to_dense_s": "time (s)",
 }
 
 
@@ -208,6 +231,26 @@ def bytes_axis(axis: Any, log: bool = False) -> None:
     axis.set_major_locator(LogLocator(subs=(1, 2, 5)) if log else MaxNLocator(4, steps=[1, 2, 5, 10]))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(EngFormatter(unit="B"))
+
+
+def label_beside(axes: Axes, ends: list[tuple[float, float, str, Any]]) -> None:
+    """Names beside a panel, (x, y, name, colour) each, with a line to where they belong.
+
+    At the heights nearest to their own at which none lies on another. Limits and layout must be final.
+    """
+    from sklearn.isotonic import isotonic_regression  # takes a second
+
+    ends = sorted(ends, key=lambda end: end[1])
+    gap = 1.3 * NAME_SIZE * axes.figure.dpi / 72 / axes.get_window_extent().height  # of the panel
+    inside = axes.transData + axes.transAxes.inverted()
+    own = np.array([inside.transform((x, y))[1] for x, y, *_ in ends])
+    steps = gap * np.arange(len(ends))
+    free = isotonic_regression(own - steps).clip(0, max(0, 1 - steps[-1])) + steps
+    for (x, y, name, color), at in zip(ends, free, strict=True):
+        axes.text(1.05, at, name, transform=axes.transAxes, fontsize=NAME_SIZE, color=color, va="center")
+        line = ConnectionPatch((x, y), (1.04, at), axes.transData, axes.transAxes, color=color, linewidth=0.4)
+        line.set_in_layout(False)
+        axes.add_artist(line)
 
 
 def seeds(frame: pd.DataFrame) -> str:

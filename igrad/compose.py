@@ -149,7 +149,7 @@ class Composer:
             options = re.findall(r"^\t(\w\S*)$", text, re.M)
             if found and options:
                 return f"unknown option '{found[2]}' of group '{found[1]}'; options: {', '.join(options)}"
-        if (match := re.search(r"^In '(rq|scale)/.*Key '(.+?)' not", text, re.S)) and match[1] == match[2]:
+        if (match := re.search(rf"^In '({'|'.join(DELTAS)})/.*Key '(.+?)' not", text, re.S)) and match[1] == match[2]:
             return f"{where.strip(' ()')} must begin with the line '# @package _global_'"
         if match := re.search(r"Key '(.+?)' (?:not in|is not in)[^\n]*\n\s*full_key: (\S+)", text):
             return f"unknown key '{match[2]}'{self.did_you_mean(match[2], overrides)}{where}"

@@ -26,11 +26,11 @@ GROUPS = (
     "collective", "value_codec", "index_codec", "deferral", "synchronizer", "optimizer", "tracking", "cluster",
 )  # fmt: skip
 
-DELTAS = ("rq", "scale")  # groups that start empty: `+rq=...`
+DELTAS = ("rq", "scale", "method")  # groups that start empty: `+rq=...`
 SEE_HELP = "; see python run.py --help"
 
 # Keys that change neither a number of the result nor what may be compared with it.
-NOT_IDENTITY = ("tracking", "rerun", "study", "cluster", "checkpoint_every")
+NOT_IDENTITY = ("tracking", "rerun", "study", "cluster", "checkpoint_every", "method")
 
 
 @dataclass
@@ -64,7 +64,9 @@ class Config:
     batch_size: int = MISSING
     micro_batches: int = MISSING
     sequence_length: int = MISSING
+    split: str = MISSING
     learning_rate: float = MISSING
+    learning_rate_factor: float = MISSING
     warmup_fraction: float = MISSING
     max_grad_norm: float | None = MISSING
     clip: str = MISSING
@@ -82,6 +84,7 @@ class Config:
     block_numel: int | None = MISSING
     components: Components = field(default_factory=Components)
 
+    method: str | None = MISSING
     study: str = MISSING
     profile: str = MISSING
     profile_window: list[int] = MISSING
@@ -125,10 +128,11 @@ def check(cfg: DictConfig) -> None:
             raise ValueError(f"{key} must be in (0, 1], got {cfg[key]}")
     if not 0 <= cfg.warmup_fraction < 1:
         raise ValueError(f"warmup_fraction must be in [0, 1), got {cfg.warmup_fraction}")
-    for key in ("learning_rate", "max_grad_norm"):
+    for key in ("learning_rate", "learning_rate_factor", "max_grad_norm"):
         if cfg[key] is not None and not 0 < cfg[key] < float("inf"):
             raise ValueError(f"{key} must be above 0 and finite, got {cfg[key]}")
-    for key, options in (("precision", ("fp32", "bf16")), ("clip", ("global", "local"))):
+    words = {"split": ("shuffled", "by_rank"), "precision": ("fp32", "bf16"), "clip": ("global", "local")}
+    for key, options in words.items():
         if cfg[key] not in options:
             raise ValueError(f"{key} must be one of {', '.join(options)}, got '{cfg[key]}'")
     fields = [each.name for each in dataclasses.fields(Components)]

@@ -180,7 +180,7 @@ def report(sweep: list[Point]) -> int:
     if summaries:
         return 1
     studies = list(dict.fromkeys(point.cfg.study for point in sweep))
-    if all(re.fullmatch(r"rq\d+", study) for study in studies):
+    if all(re.fullmatch(r"rq\d+(_\w+)?", study) for study in studies):
         for study in studies:
             num_runs = sum(point.cfg.study == study for point in runs.values())
             print(f"{num_runs} runs finished in {compose.OUTPUTS / study}")

@@ -30,8 +30,8 @@ PROFILES = Path("outputs/profiles")
 # matter either, since a profiling run delays nothing.
 KEYS = (
     "model", "workload", "sparsifier", "optimizer", "components", "seed", "batch_size", "micro_batches",
-    "sequence_length", "learning_rate", "warmup_fraction", "max_grad_norm", "clip", "precision", "num_processes",
-    "profile_window",
+    "sequence_length", "split", "learning_rate", "learning_rate_factor", "warmup_fraction", "max_grad_norm", "clip",
+    "precision", "num_processes", "profile_window",
 )  # fmt: skip
 
 

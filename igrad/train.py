@@ -15,7 +15,7 @@ import torch.distributed as dist
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
-from igrad import checkpoint, profile
+from igrad import checkpoint, profile, topics
 from igrad.components import map_components
 from igrad.config import build
 from igrad.data import Inputs, batch, load_windows
@@ -44,7 +44,7 @@ def main(directory: str, inputs: Inputs) -> None:
         dist.destroy_process_group()
 
 
-def learning_rate_factor(step: int, steps: int, warmup_fraction: float) -> float:
+def schedule(step: int, steps: int, warmup_fraction: float) -> float:
     """Share of the peak learning rate at a 0-based step: linear warm-up to 1, then a cosine to 0.1."""
     warmup = round(steps * warmup_fraction)
     if step < warmup:
@@ -64,6 +64,7 @@ class Run:
         np.random.seed(seed)
         torch.manual_seed(seed)
         self.windows = load_windows(self.inputs.windows)
+        self.shard, *self.place = self.own_windows()
         self.model = load_model(self.inputs.model).to(self.device).train()
         self.components = map_components(self.model, cfg.model.get("patterns"), cfg.components.embeddings)
         by_name = dict(self.model.named_parameters())
@@ -71,7 +72,8 @@ class Run:
         self.trained = list({id(p): p for p in self.parameters.values()}.values())
         self.optimizer = build(cfg.optimizer)(self.trained)
         self.scheduler = torch.optim.lr_scheduler.LambdaLR(
-            self.optimizer, lambda step: learning_rate_factor(step, cfg.steps, cfg.warmup_fraction)
+            self.optimizer,
+            lambda step: cfg.learning_rate_factor * schedule(step, cfg.steps, cfg.warmup_fraction),
         )
         self.deferral = build(cfg.deferral)
         self.timer = Timer(self.device)
@@ -84,6 +86,18 @@ class Run:
         self.step: int | None = None  # while the backward pass runs whose gradients are final
         if self.synchronizer.overlaps:
             self.watch()
+
+    def own_windows(self) -> tuple[np.ndarray, int, int]:
+        """The training windows that this rank draws from, int64, and its place among the ranks that share them."""
+        num_windows = len(self.windows["train"][0])
+        if self.cfg.split == "shuffled":
+            return np.arange(num_windows), self.rank, self.num_ranks
+        order = torch.empty(num_windows, dtype=torch.int64)
+        if self.rank == 0:  # one rank's arithmetic for all: no window is in two parts or in none
+            order = torch.from_numpy(topics.by_topic(self.windows["train"][0]))
+        order = order.to(self.device)
+        dist.broadcast(order, src=0)
+        return topics.part(order.cpu().numpy(), self.rank, self.num_ranks), 0, 1
 
     def choose_important(self) -> tuple[float, frozenset[str | None]]:
         threshold = build(self.cfg.threshold)
@@ -140,9 +154,8 @@ class Run:
         self.optimizer.zero_grad()
         total = torch.zeros((), device=self.device)
         for micro in range(cfg.micro_batches):
-            chosen = batch(
-                len(input_ids), cfg.seed, step, self.rank, self.num_ranks, cfg.batch_size, micro, cfg.micro_batches
-            )
+            drawn = batch(len(self.shard), cfg.seed, step, *self.place, cfg.batch_size, micro, cfg.micro_batches)
+            chosen = self.shard[drawn]
             self.step = step if micro == cfg.micro_batches - 1 else None
             with self.autocast():
                 loss = self.model(

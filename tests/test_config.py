@@ -61,6 +61,7 @@ BAD = {
     "sequence_length=1": "sequence_length must be at least 2, got 1",
     "profile_window=[5,5]": "profile_window must be [first, last) with 0 <= first < last, got [5, 5]",
     "precision=fp8": "precision must be one of fp32, bf16, got 'fp8'",
+    "split=by_topic": "split must be one of shuffled, by_rank, got 'by_topic'",
     "clip=never": "clip must be one of global, local, got 'never'",
     "study=a/b": "study must be a plain folder name, got 'a/b'",
     "profile=nowhere.parquet": "profile must be 'auto' or a .parquet file, found no file 'nowhere.parquet'",
@@ -170,8 +171,8 @@ def test_identity_is_what_changes_the_numbers():
     assert hash_of() == hash_of("tracking=none") == hash_of("study=other") == hash_of("rerun=true")
     assert hash_of() == hash_of("cluster.threads_per_process=2") == hash_of("checkpoint_every=5")
     assert hash_of() == hash_of("density=1e-2", "seed=42")  # another spelling
-    different = [hash_of(), hash_of("seed=43"), hash_of("num_processes=3"), hash_of("sparsifier=adtopk")]
-    assert len(set(different)) == len(different)
+    changes = ("seed=43", "num_processes=3", "split=by_rank", "sparsifier=adtopk")
+    assert len({hash_of(), *map(hash_of, changes)}) == 1 + len(changes)
 
 
 def test_identity_survives_the_run_directory(tmp_path):

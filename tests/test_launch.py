@@ -173,6 +173,12 @@ def test_a_sweep_runs_each_point_once(run):
     assert started == [6]
 
 
+@pytest.mark.parametrize(("study", "is_drawn"), [("rq9", True), ("rq9_lr", True), ("rq9x", False), ("mine", False)])
+def test_a_study_of_a_question_says_how_it_is_drawn(run, study, is_drawn):
+    _, out, _, _ = run("steps=5", f"study={study}")
+    assert (f"next: python analysis/make_figures.py {study}\n" in out) == is_drawn
+
+
 def test_manifest_names_all_points_and_the_command(run):
     run("steps=5,6", "density=0.1", "study=mine", "-m")
     [path] = Path("outputs/mine/sweeps").glob("*.json")

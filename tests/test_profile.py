@@ -138,7 +138,7 @@ def test_a_profile_is_made_once_and_shared_by_runs_that_differ_only_in_the_metho
     assert {resolve(**changes) for changes in same} == {path}
     assert len(runs) == 1
     other = (dict(seed=1), dict(density=0.5), dict(groups={"workload": "wiki"}), dict(learning_rate=1e-4),
-             dict(groups={"sparsifier": "adtopk"}), dict(profile_window=[1, 2]))  # fmt: skip
+             dict(groups={"sparsifier": "adtopk"}), dict(profile_window=[1, 2]), dict(split="by_rank"))  # fmt: skip
     assert len({path, *(resolve(**changes) for changes in other)}) == len(runs) == 1 + len(other)
     assert profile.load(path)[2]["seed"] == 42
 

@@ -17,7 +17,7 @@ from igrad import profile
 from igrad.data import batch, load_windows
 from igrad.metrics import COLUMNS, RATES, read_rows
 from igrad.model import load_model
-from igrad.train import Run, learning_rate_factor
+from igrad.train import Run, schedule
 from tests import tiny
 from tests.ranks import on_ranks
 
@@ -52,8 +52,8 @@ def with_ddp(rank, cfg, inputs):
     model.train()
     ddp = DistributedDataParallel(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=cfg.learning_rate, betas=(0.9, 0.999), weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: learning_rate_factor(step, cfg.steps, cfg.warmup_fraction)
+    scheduler = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: schedule(step, cfg.steps, cfg.warmup_fraction)
     )
     ids, _ = load_windows(inputs.windows)["train"]
     for step in range(cfg.steps):
@@ -63,7 +63,7 @@ def with_ddp(rank, cfg, inputs):
         ddp(input_ids=window, labels=window).loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), cfg.max_grad_norm)
         optimizer.step()
-        schedule.step()
+        scheduler.step()
     return flat(model)
 
 
@@ -149,13 +149,11 @@ def interrupted(rank, cfg, directory, inputs):
     return trained(rank, cfg, directory, inputs)
 
 
-@pytest.mark.parametrize("residual", ("full", "delayed"))
-def test_a_resumed_run_equals_an_uninterrupted_one(residual, scores, tmp_path):
+@pytest.mark.parametrize("option", ("residual=full", "residual=delayed", "split=by_rank"))
+def test_a_resumed_run_equals_an_uninterrupted_one(option, scores, tmp_path):
     """With dropout, whose draws go on too; a checkpoint is rounded up to the end of a logged window."""
     inputs = tiny.inputs(tmp_path / "inputs", dropout=0.2)
-    cfg = tiny.config(
-        "threshold=knee", f"residual={residual}", "release_period=4", "checkpoint_every=5", "eval_every=8"
-    )
+    cfg = tiny.config("threshold=knee", option, "release_period=4", "checkpoint_every=5", "eval_every=8")
     with_profile = profile.replace(inputs, profile=scores)
     straight = on_ranks(2, trained, cfg, tmp_path / "straight", with_profile)
     resumed = on_ranks(2, interrupted, cfg, tmp_path / "resumed", with_profile)
@@ -257,11 +255,11 @@ def test_clip_local_clips_before_and_global_after(inputs, tmp_path):
 
 
 def test_learning_rate_schedule():
-    factors = [learning_rate_factor(step, 100, 0.1) for step in range(101)]
+    factors = [schedule(step, 100, 0.1) for step in range(101)]
     assert factors[0] == pytest.approx(0.1) and max(factors) == factors[9] == pytest.approx(1.0)
     assert factors[99] == factors[100] == pytest.approx(0.1), "the flush uses the last rate"
     assert all(later <= earlier for earlier, later in itertools.pairwise(factors[9:]))
-    assert learning_rate_factor(0, 1, 0.0) == 1.0
+    assert schedule(0, 1, 0.0) == 1.0
 
 
 def test_profile_of_another_model_is_refused_before_anything_starts(inputs, scores, tmp_path):

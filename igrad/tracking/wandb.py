@@ -92,7 +92,8 @@ def tags(config: dict[str, Any], study: str) -> list[str]:
         target = (config.get(group) or {}).get("_target_", "")
         if target:
             chosen.append(f"{group}:{target.split('.')[-2]}"[:64])
-    chosen += [f"{key}:{config[key]}"[:64] for key in ("density", "release_period", "seed") if key in config]
+    knobs = ("method", "density", "release_period", "seed")
+    chosen += [f"{key}:{config[key]}"[:64] for key in knobs if config.get(key) is not None]
     return chosen
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from igrad import compose, launch
 from igrad.compose import CONF, Point
-from igrad.config import config_hash, plain
+from igrad.config import GROUPS, config_hash, plain
 from igrad.interfaces import Payload, SyncStats, View
 from igrad.metrics import PHASES, Window, whole_periods
 from igrad.record import Recorder
@@ -51,6 +51,9 @@ class Truth:
     balance: dict[str, Any] = field(default_factory=dict)  # of every step's buckets
     phases_ms: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 1.0))  # per step
     step_ms: float = 6.0
+    low_bytes: int = LOW_BYTES  # sent by a release
+    flush_bytes: int = FLUSH_BYTES  # 0 = nothing is held back
+    flush_gain: float = 0.0  # loss before the flush less the loss after it
 
 
 def rq3(cfg: DictConfig) -> Truth:
@@ -78,12 +81,64 @@ def rq4(cfg: DictConfig) -> Truth:
                  step_ms=sum(phases_ms.values()) + 0.5)  # fmt: skip
 
 
+# Loss, bytes per step, bytes of the flush.
+METHODS = {
+    "dense": (3.05, 1_700_000, 0), "bf16": (3.055, 850_000, 0), "powersgd": (3.3, 168_000, 0), "noop": (3.45, 0, 0),
+    "never": (3.21, 0, 3_400_000), "alone": (3.46, 0, 0), "topk_sync": (3.37, 28_000, 3_400_000),
+    "adtopk_sync": (3.75, 23_000, 0), "adtopk_sync_ef": (3.45, 23_000, 3_400_000),
+    "iad_adtopk": (3.81, 20_000, 3_400_000), "ig_adtopk": (3.83, 13_000, 3_400_000),
+    "ig_adtopk_ef": (3.5, 13_000, 3_400_000), "local_sgd": (3.15, 216_000, 0),
+    "streaming_local": (3.16, 216_000, 3_400_000), "diloco": (3.02, 216_000, 0),
+    "local_topk": (3.19, 3_400, 3_400_000), "ig_local": (3.3, 9_000, 3_400_000),
+}  # fmt: skip
+SETS = {"all": "0.q 0.k 1.q 1.k", "none": "", "knee": "0.q 0.k", "random": "0.q 1.q", "inverse": "1.q 1.k"}
+SET_COST = {"knee": 0.0, "fixed_ratio": 0.01, "random": 0.02, "inverse": 0.03}
+
+
+def rq5(cfg: DictConfig) -> Truth:
+    """Half the bytes cost 0.02, half or twice the best rate 0.05; other important sets cost loss and save nothing."""
+    loss, num_bytes, flush_bytes = METHODS[cfg.method]
+    threshold = cfg.threshold._target_.split(".")[-2]
+    usual = 4 if "ig_adtopk" in cfg.method else 8
+    less = cfg.release_period / usual if "local" in cfg.method or "ig_" in cfg.method else 0.01 / cfg.density
+    less *= 4 / cfg.synchronizer.get("rank", 4)
+    rate = cfg.learning_rate * cfg.learning_rate_factor
+    rate_cost = 0.05 * abs(math.log2(rate / (3e-3 if flush_bytes == 0 else 6e-3)))
+    loss += 0.02 * math.log2(less) + SET_COST.get(threshold, 0) + rate_cost + 0.01 * (cfg.seed - 42)
+    loss += 0.002 * (cfg.seed - 42) * (cfg.method == "adtopk_sync") - 0.05 * math.log2(cfg.num_processes)
+    loss += 0.003 * (cfg.seed - 42) * (threshold in ("random", "inverse"))
+    phases_ms = {"compute": 20.0, "select": 4.0 * (flush_bytes > 0), "pack": 1.0, "exchange": 1 + num_bytes / 2e5}
+    phases_ms |= {"unpack": 1.0}
+    return Truth(loss, frozenset(SETS.get(threshold, "0.q").split()), important_bytes=round(num_bytes / less),
+                 phases_ms=phases_ms, step_ms=sum(phases_ms.values()) + 0.5, low_bytes=0, flush_bytes=flush_bytes,
+                 flush_gain=0.2 * (cfg.method == "never"))  # fmt: skip
+
+
 AXES: dict[str, dict[str, list]] = {
     "rq1": {"steps": [0], "workload": ["pubmed", "wiki", "instruct"], "seed": [42, 43]},
     "rq2": {"threshold": ["all", "knee", "otsu", "kmeans", "random", "inverse"], "seed": [42, 43, 44]},
     "rq3": {"release_period": [1, 2, 4, 8, 16], "residual": ["full", "none"], "seed": [42, 43]},
     "rq4": {"packing": list(CERTAIN), "sparsifier": ["topk", "threshold"], "seed": [42, 43]},
-}
+    "rq5": {"method": list(METHODS), "seed": [42, 43]},
+    "rq5_lr": {"method": list(METHODS), "learning_rate": [1e-3, 3e-3, 6e-3], "seed": [7]},
+    "rq5_frontier": {"seed": [42, 43]},
+    "rq5_scale": {"method": ["dense", "never", "topk_sync", "ig_adtopk_ef", "local_sgd"], "num_processes": [2, 4, 8],
+                  "split": ["shuffled", "by_rank"], "seed": [42]},
+}  # fmt: skip
+
+# Studies of several sweeps.
+SWEEPS: dict[str, list[dict[str, list]]] = {
+    "rq5_frontier": [
+        {"method": ["dense", "bf16", "never", "adtopk_sync", "adtopk_sync_ef"]},
+        {"method": ["topk_sync"], "density": [0.001, 0.0025, 0.005, 0.01, 0.02]},
+        {"method": ["powersgd"], "synchronizer.rank": [1, 2, 4, 8]},
+        {"method": ["local_sgd", "local_topk"], "release_period": [4, 8, 16, 32]},
+        {"method": ["ig_adtopk_ef", "ig_local"], "threshold": ["knee", "random", "inverse"],
+         "release_period": [4, 8, 16]},
+        {"method": ["ig_adtopk", "ig_adtopk_ef"], "threshold": ["fixed_ratio"], "threshold.ratio": [0.05, 0.2],
+         "components.embeddings": [True], "release_period": [8, 16]},
+    ]
+}  # fmt: skip
 
 FIXED = ("study=rq3", f"steps={STEPS}", f"eval_every={EVERY}", f"log_every={EVERY}", "tracking=none")
 
@@ -95,6 +150,13 @@ def base() -> DictConfig:
     return point.cfg
 
 
+@functools.cache
+def methods() -> dict[str, DictConfig]:
+    """The same of each method, at the usual learning rate."""
+    argv = [*FIXED, f"+method={','.join(METHODS)}", "learning_rate_factor=1", "-m"]
+    return {point.cfg.method: point.cfg for point in compose.points(argv)}
+
+
 def points(study: str = "rq3", **knobs: list) -> list[Point]:
     """A sweep's points, as `python run.py study=rq3 … -m` composes them."""
     axes = {**AXES[study], **knobs}
@@ -103,11 +165,11 @@ def points(study: str = "rq3", **knobs: list) -> list[Point]:
         combinations = [{**each, name: value} for each in combinations for value in values]
     sweep = []
     for chosen in combinations:
-        cfg = base().copy()
+        cfg = (methods()[chosen["method"]] if "method" in chosen else base()).copy()
         cfg.study = study
         for name, value in chosen.items():
-            folder = CONF / name
-            cfg[name] = OmegaConf.load(folder / f"{value}.yaml") if folder.is_dir() else value
+            told = OmegaConf.load(CONF / name / f"{value}.yaml") if name in GROUPS else value
+            OmegaConf.update(cfg, name, told, merge=False)
         sweep.append(Point([*FIXED, *(f"{name}={value}" for name, value in chosen.items())], cfg))
     return sweep
 
@@ -131,8 +193,8 @@ def write_run(point: Point, truth: Truth) -> None:
     OmegaConf.save(OmegaConf.create(plain(cfg)), directory / "config.yaml")
     residual, log_every = residual_of(cfg), whole_periods(EVERY, cfg.release_period)
 
-    def evaluation(step: int) -> dict[str, float]:
-        value = 5.5 - min(1.0, step / max(1, cfg.steps)) ** 0.5 * (5.5 - truth.val_loss)
+    def evaluation(step: int, gain: float = 0.0) -> dict[str, float]:
+        value = 5.5 - min(1.0, step / max(1, cfg.steps)) ** 0.5 * (5.5 - truth.val_loss - truth.flush_gain) - gain
         return {"val_loss": value, "val_ppl": math.exp(value), "val_accuracy": 1 / value}
 
     def held(view: View) -> Tensor | None:
@@ -157,7 +219,7 @@ def write_run(point: Point, truth: Truth) -> None:
         payloads = tuple(Payload(v.name, 0, v.numel, torch.ones(2), torch.arange(2)) for v in sent)
         stats = SyncStats(
             payload_bytes=sum(payload.bytes for payload in payloads),
-            wire_bytes=truth.important_bytes + LOW_BYTES * releases,
+            wire_bytes=truth.important_bytes + truth.low_bytes * releases,
             num_released=int(releases),
             deferred=frozenset(view.name for view in truth.views) - {view.name for view in sent},
             payloads=payloads,
@@ -169,8 +231,8 @@ def write_run(point: Point, truth: Truth) -> None:
             window.started = time.perf_counter() - log_every * truth.step_ms / 1e3
             record.close(window, step + 1, lambda done=step + 1: evaluation(done))
             window = Window()
-    if residual != "none" and cfg.steps:
-        record.flushed(SyncStats(wire_bytes=FLUSH_BYTES), evaluation(cfg.steps))
+    if residual != "none" and cfg.steps and truth.flush_bytes:
+        record.flushed(SyncStats(wire_bytes=truth.flush_bytes), evaluation(cfg.steps, truth.flush_gain))
     record.finish()
 
 
@@ -191,5 +253,6 @@ def complete(factory: pytest.TempPathFactory, study: str = "rq3", truth: Callabl
     folder.mkdir()
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        write_sweep(points(study), truth=truth)
+        for knobs in SWEEPS.get(study, [{}]):
+            write_sweep(points(study, **knobs), truth=truth)
     return folder / "outputs"

@@ -111,7 +111,7 @@ def test_an_rq_without_runs_says_how_to_make_them(tmp_path, capsys):
 
 
 def test_an_rq_without_runs_does_not_stop_the_others(only_tables, outputs, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(make_figures, "questions", lambda: ["rq0", "rq3"])
+    monkeypatch.setattr(make_figures, "studies", lambda: {"rq0": [], "rq3": []})
     monkeypatch.setattr(make_figures, "command", lambda name: f"python run.py +rq={name} -m")
     quick = ["--runs", str(outputs), "--out", str(tmp_path), "--format", "svg", "--table", "csv"]
     assert main(quick) == 0
@@ -130,7 +130,7 @@ def test_every_study_that_only_failed_is_said_to(copy, capsys):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["rq77"], "unknown research question 'rq77'; known: "),
+        (["rq77"], "unknown study 'rq77'; known: rq1, rq2, "),
         (["--runs", "nowhere"], "no folder 'nowhere'"),
         (["--format", "pdf,gif"], "--format must be of pdf, png, svg, got 'gif'"),
         (["--tables", "csv"], "unrecognized arguments: --tables; see --help"),
@@ -145,9 +145,22 @@ def test_a_mistake_is_one_line_and_code_2(argv, message, tmp_path, monkeypatch, 
 
 
 def test_every_question_has_its_command():
-    assert {"rq3", "rq4"} <= set(make_figures.questions())
-    for name in make_figures.questions():
-        assert make_figures.command(name).startswith(f"python run.py +rq={name}")
+    assert set(make_figures.questions()) <= set(make_figures.studies())
+    for name, files in make_figures.studies().items():
+        commands = make_figures.command(name).split("; ")
+        assert [command.split()[2] for command in commands] == [f"+rq={path.stem}" for path in files]
+
+
+def test_a_study_that_several_files_fill_is_drawn_once_from_all_their_sweeps(tmp_path_factory, tmp_path, capsys):
+    assert len(make_figures.studies()["rq5_frontier"]) > 1
+    outputs = synthetic.complete(tmp_path_factory, "rq5_frontier", synthetic.rq5)
+    argv = ["rq5_frontier", "--runs", str(outputs), "--out", str(tmp_path), "--format", "svg", "--table", "csv"]
+    assert main(argv) == 0
+    sweeps = results.load("rq5_frontier", outputs).sweeps
+    assert sweeps["sweep"].nunique() == len(synthetic.SWEEPS["rq5_frontier"])
+    each = pd.read_csv(tmp_path / "rq5_frontier" / "rq5_runs.csv")
+    assert sorted(each["run"]) == sorted(sweeps["name"]) and f"{len(each)} runs" in capsys.readouterr().out
+    assert (tmp_path / "rq5_frontier" / "frontier.svg").exists()
 
 
 def test_unfinished_is_empty_for_a_whole_study(outputs):

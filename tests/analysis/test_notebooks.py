@@ -44,6 +44,7 @@ def executed(name, outputs, folder) -> list:
         ("rq2", planted.worse_controls, 2, 2, "importance beats the control"),
         ("rq3", synthetic.rq3, 6, 1, "**full**"),
         ("rq4", synthetic.rq4, 2, 2, "`risk_aware` earns its keep"),
+        ("rq5", synthetic.rq5, 5, 4, "`never` ends at"),
     ],
 )
 def test_it_shows_every_figure_and_table_and_concludes(
