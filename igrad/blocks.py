@@ -22,7 +22,10 @@ def cuts(part: slice, block_numel: int | None) -> list[slice]:
 
 
 def split(payload: Payload, blocks: list[slice]) -> list[Payload]:
-    """A payload cut at `blocks`, which cover its range in order. How many entries a block has is the data's choice."""
+    """A payload cut at `blocks`, which cover its range in order.
+
+    How many entries a block has is the data's choice: it waits for the device.
+    """
     if len(blocks) == 1:
         return [payload]
     inside = [slice(block.start - payload.start, block.stop - payload.start) for block in blocks]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 Block = tuple[str, int, int]  # view, start, stop
 
-MEMORY = 0.2  # weight of the newest count; higher = follows changes faster, sees less of the spread
+NEWEST_WEIGHT = 0.2  # of the moving means; higher = follows changes faster, sees less of the spread
 
 
 @dataclass
@@ -21,7 +21,7 @@ class Costs:
         for block, count in zip(blocks, counts, strict=True):
             mean, variance = self.seen.get(block, (float(count), 0.0))
             away = count - mean
-            self.seen[block] = mean + MEMORY * away, (1 - MEMORY) * (variance + MEMORY * away**2)
+            self.seen[block] = mean + NEWEST_WEIGHT * away, (1 - NEWEST_WEIGHT) * (variance + NEWEST_WEIGHT * away**2)
 
     def expected(self, block: Block) -> tuple[float, float]:
         """(mean, sd) of its entries. A block that was never sent is as dense as those that were, all together."""

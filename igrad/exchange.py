@@ -28,6 +28,7 @@ class Plan:
     blocks: list[tuple[str, int]]  # what may be sent, in the order that packing sees: view, number of the block in it
     buckets: list[list[int]]  # positions in `blocks`
     offered: dict[str, list[Payload]] = field(default_factory=dict)  # by view, one payload per block
+    before: dict[str, Tensor | None] = field(default_factory=dict)  # by view, memory as it was, for a late vote
     handles: list[Handle | None] = field(default_factory=list)  # by bucket that left; None where it is empty
     exchanged: list[Exchanged | None] = field(default_factory=list)  # by bucket, once received
     control_bytes: int = 0
@@ -66,8 +67,7 @@ class Exchange:
     costs: Costs = field(default_factory=Costs)
 
     def prepare(self, views: Iterable[View]) -> None:
-        whole = [(view, part) for view in views for part in cuts(slice(0, view.numel), self.block_numel)]
-        self.packing.prepare([self.item(view, part, part.stop - part.start, 0.0) for view, part in whole])
+        self.packing.prepare([self.item(view, slice(0, view.numel), view.numel, 0.0) for view in views])
 
     def plan(self, step: int, due: dict[View, slice | None]) -> Plan:
         """From what is expected of each block: nothing need be selected yet."""
@@ -123,14 +123,20 @@ class Exchange:
             dist.all_reduce(ballot, dist.ReduceOp.MIN, group=self.group)
         num_bytes = ballot.numel() * ballot.element_size()
         plan.control_bytes += allreduce_bytes(num_bytes, dist.get_world_size(self.group))
-        # Reading the ballot is free on a CPU; elsewhere it would stall the step.
-        if (ballot.device.type == "cpu" or plan.step < self.checked_steps) and ballot[1] != -ballot[2]:
+        if self.is_checked(plan, ballot.device) and ballot[1] != -ballot[2]:
             compare("plans", str(plan), self.group)
         return ballot[0]
 
+    def is_checked(self, plan: Plan, device: torch.device) -> bool:
+        """Reading a ballot is free on a CPU and where a step waits for sizes anyway; else first uses are read."""
+        return device.type == "cpu" or self.sizes_vary or plan.step < self.checked_steps
+
 
 def balance(loads: list[int]) -> dict[str, Any]:
-    """The buckets' bytes: largest over mean, sd over mean, how many are a tenth above the mean; of none 1, 0, 0."""
+    """The buckets' bytes: largest over mean, sd over mean, how many are over a tenth above the mean; of none 1, 0, 0.
+
+    What a collective exchanges once for all buckets is the first one's.
+    """
     mean = statistics.mean(loads) if any(loads) else math.inf
     return {
         "bucket_imbalance": max(loads) / mean if mean < math.inf else 1.0,

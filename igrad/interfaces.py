@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 if TYPE_CHECKING:
+    from igrad.residual.dgc import MomentumMemory
     from igrad.residual.memory import Memory
 
 # ---------------------------------------------------------------------------------------------- values
@@ -104,9 +105,10 @@ class SyncStats:
     num_released: int = 0  # low-importance components released in this step
     bucket_imbalance: float = 1.0  # largest bucket over mean bucket, in bytes
     bucket_cv: float = 0.0  # sd over mean of bucket bytes
-    num_overflows: int = 0  # buckets a tenth or more above an even share of the step's bytes
+    num_overflows: int = 0  # buckets over a tenth above an even share of the step's bytes
     predicted_exchange_ms: float = 0.0  # of a collective that goes by a model of the link
-    dropped: Tensor | None = None  # 0-dim bool: some rank had a non-finite gradient, so no rank's counted
+    dropped: Tensor | None = None
+    # 0-dim bool: some rank had a non-finite gradient, so no rank's counted; where all is local, this rank had
     deferred: frozenset[str] = frozenset()  # names of the views that sent nothing, or that a flush has set
     local: frozenset[str] = frozenset()  # names of the views whose gradient is the rank's own
     payloads: tuple[Payload, ...] = ()
@@ -171,7 +173,7 @@ class Sparsifier(Protocol):
 class Residual(Protocol):
     """Decides what a step's gradient adds to memory and what is offered from it, per view and rank."""
 
-    memory: Memory
+    memory: Memory | MomentumMemory
     conserves: str  # law 1 holds for "everything" (every gradient), what the sparsifier "selected", or "nothing"
 
     def offer(
@@ -326,6 +328,30 @@ class Deferral(Protocol):
         self, optimizer: torch.optim.Optimizer, parameters: dict[View, torch.nn.Parameter], deferred: frozenset[str]
     ) -> None:
         """The optimizer step of a training step in which these views were deferred."""
+        ...
+
+
+class LocalDeferral(Deferral, Protocol):
+    """One that lets ranks drift: it knows what they share of a view, and releases what they moved away from it by."""
+
+    def begin(self, view: View, parameter: Tensor) -> None:
+        """Where all ranks start."""
+        ...
+
+    def change(self, view: View, parameter: Tensor) -> Tensor:
+        """[numel]: what this rank moved by and has not sent."""
+        ...
+
+    def offer(self, view: View, parameter: Tensor, select: Select, due: slice, share: float) -> Payload:
+        """The selected changes among elements `due`, or the parameter itself where that is all of them."""
+        ...
+
+    def apply(self, view: View, parameter: Tensor, sent: Payload, mean: Tensor) -> None:
+        """A release, in place; `mean` [numel of the payload] is of what was sent."""
+        ...
+
+    def settle(self, view: View, parameter: Tensor, mean: Tensor) -> None:
+        """The end, in place: the parameter is the ranks' mean [numel]."""
         ...
 
 

@@ -25,8 +25,9 @@ COLUMNS = (
     *(f"{phase}_ms" for phase in PHASES), "payload_bytes", "wire_bytes", "total_wire_bytes", "bucket_imbalance",
     "bucket_cv", "num_overflows", "predicted_exchange_ms", "num_released", "residual_norm", "num_dropped_steps",
 )  # fmt: skip
-# exchange_ms includes waiting for slower ranks; predicted_exchange_ms is 0 where a collective predicts nothing;
-# num_overflows counts buckets a tenth or more above an even share; residual_norm is rank 0's when the window ends.
+# exchange_ms includes waiting for slower ranks, and so does pack_ms where a collective agrees on sizes first.
+# predicted_exchange_ms is 0 where a collective predicts nothing; num_overflows counts buckets over a tenth above an
+# even share; residual_norm is rank 0's when the window ends.
 
 # Means over whole release periods; the rest of COLUMNS are states or totals.
 RATES = ("tokens_per_s", "step_ms", *(f"{p}_ms" for p in PHASES), "payload_bytes", "wire_bytes", "bucket_imbalance",
@@ -115,9 +116,11 @@ class Window:
 class ComponentTrace:
     """Per component and window (components.parquet).
 
-    `activity`: root mean square, over the window's steps, of ||payload||_2 / sqrt(numel); a step that sends nothing
-    counts as zero. `sent_entries`: in the window. `residual_norm`: rank 0's, when the window ends. `staleness_steps`,
-    `max_staleness_steps`: age of what was last sent, mean and maximum over the window's steps.
+    `activity`: root mean square, over the window's steps, of ||payload||_2 / sqrt(numel), with the payload as it was
+    offered to the collective (under `deferral: local` changes, or the weights themselves where they go whole); a step
+    that sends nothing counts as zero. `sent_entries`: of these payloads, in the window. `residual_norm`: rank 0's, when
+    the window ends. `staleness_steps`, `max_staleness_steps`: steps since a payload was last offered, mean and maximum
+    over the window's steps.
     """
 
     def __init__(self, views: list[View], path: Path | None, first: int = 0) -> None:

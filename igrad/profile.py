@@ -52,6 +52,7 @@ def profiling(cfg: DictConfig) -> DictConfig:
         "index_codec": {"_target_": "igrad.index_codec.int32.Int32"},
     }
     run.deferral = {"_target_": "igrad.deferral.zeros.Zeros"}
+    run.block_numel = None  # the trace wants each view in one piece
     run.release_period = 1
     run.steps = cfg.profile_window[1]
     run.eval_every = run.steps
@@ -81,8 +82,8 @@ def resolve(cfg: DictConfig, inputs: Inputs, run_ranks: Callable[[DictConfig, Pa
         return None
     if cfg.profile != "auto":
         return cfg.profile
-    told = plain(cfg)
-    key = digest([{name: contents(name, told[name]) for name in KEYS}, Path(inputs.model).name])  # a hub's revision too
+    decides = {name: contents(name, value) for name, value in provenance(cfg).items()}
+    key = digest([decides, Path(inputs.model).name])  # a hub's revision too
     path = PROFILES / f"{key}.parquet"
     PROFILES.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_suffix(".lock")):

@@ -36,7 +36,7 @@ class Recorder:
         self.totals = {"seconds": 0.0, "wire_bytes": 0, "payload_bytes": 0, "num_dropped_steps": 0, "tokens": 0,
                        "kept_entries": 0, "of_entries": 0}  # fmt: skip
         self.flush_wire_bytes = 0
-        self.low = frozenset(run.components.components) - run.important
+        self.low = frozenset({*run.components.components, None}) - run.important
         self.startup_s = time.time() - run.started
         self.provenance = provenance(run.device)
         path = run.directory / "components.parquet" if self.leads else None

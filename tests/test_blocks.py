@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from igrad.blocks import cuts, split
 from igrad.interfaces import Payload
-from tests.test_laws import build
+from tests.ranks import on_ranks
+from tests.test_laws import IMPORTANT, VIEWS, build
 
 
 @given(start=st.integers(0, 40), numel=st.integers(1, 60), block=st.integers(1, 25), seed=st.integers(0, 99))
@@ -50,3 +51,15 @@ def test_a_block_has_elements():
              "collective": "allgather"}  # fmt: skip
     with pytest.raises(ValueError, match="block_numel must be at least 1, got 0"):
         build(parts, block_numel=0)
+
+
+def layout_of(rank, block_numel):
+    made = build({"sparsifier": "topk", "residual": "full", "release": "periodic", "packing": "direct",
+                  "collective": "allgather"}, block_numel=block_numel, num_buckets=3)  # fmt: skip
+    made.prepare({view: torch.zeros(view.shape) for view in VIEWS}, IMPORTANT)
+    return made.packing.bucket_of
+
+
+def test_the_layout_of_the_whole_model_knows_no_blocks():
+    """`direct` puts all blocks of a view where the view would be."""
+    assert on_ranks(1, layout_of, None) == on_ranks(1, layout_of, 20)

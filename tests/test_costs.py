@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from igrad.costs import MEMORY, Costs
+from igrad.costs import NEWEST_WEIGHT, Costs
 
 
 def test_a_certain_size_is_known_after_one_time():
@@ -27,7 +27,7 @@ def test_mean_and_spread_follow_the_counts():
     for i in range(200):
         costs.observe([("v", 0, 100)], [40 + 20 * (i % 2)])
     mean, sd = costs.expected(("v", 0, 100))
-    assert mean == pytest.approx(50, abs=10 * MEMORY) and sd == pytest.approx(10, rel=0.1)
+    assert mean == pytest.approx(50, abs=10 * NEWEST_WEIGHT) and sd == pytest.approx(10, rel=0.1)
     for _ in range(200):
         costs.observe([("v", 0, 100)], [7])
     mean, sd = costs.expected(("v", 0, 100))

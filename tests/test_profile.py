@@ -133,7 +133,7 @@ def test_a_profile_is_made_once_and_shared_by_runs_that_differ_only_in_the_metho
     resolve, runs = launched
     path = resolve()
     same = (dict(release_period=16), dict(steps=7), dict(groups={"residual": "delayed"}), dict(num_buckets=9),
-            dict(groups={"deferral": "skip"}),
+            dict(block_numel=64), dict(groups={"deferral": "skip"}),
             dict(groups={"importance": "snr"}), dict(release_fraction=1.0), dict(study="other"))  # fmt: skip
     assert {resolve(**changes) for changes in same} == {path}
     assert len(runs) == 1
@@ -160,9 +160,9 @@ def test_no_profile_where_none_is_looked_at(launched):
 
 
 def test_a_profiling_run_delays_nothing_and_stops_where_its_window_ends():
-    cfg = config(profile_window=[3, 30], checkpoint_every=5, release_period=8)
+    cfg = config(profile_window=[3, 30], checkpoint_every=5, release_period=8, block_numel=64)
     run = profile.profiling(cfg)
-    assert (run.release_period, run.steps, run.checkpoint_every) == (1, 30, None)
+    assert (run.release_period, run.steps, run.checkpoint_every, run.block_numel) == (1, 30, None, None)
     assert not profile.wanted(run), "it needs no profile itself"
     assert cfg.release_period == 8 and profile.wanted(cfg), "the run's own config stays as it is"
     assert profile.provenance(run) == profile.provenance(cfg)

@@ -149,11 +149,20 @@ def interrupted(rank, cfg, directory, inputs):
     return trained(rank, cfg, directory, inputs)
 
 
-@pytest.mark.parametrize("option", ("residual=full", "residual=delayed", "split=by_rank"))
-def test_a_resumed_run_equals_an_uninterrupted_one(option, scores, tmp_path):
+REMEMBERS = (
+    ("residual=full",),
+    ("residual=delayed", "split=by_rank"),
+    ("residual=dgc", "sparsifier=threshold", "packing=overlap", "block_numel=100"),
+    ("deferral=local", "deferral.outer_momentum=0.9", "sparsifier=threshold", "index_codec=gap8"),
+    ("collective=auto", "value_codec=int8", "release=staggered"),
+)
+
+
+@pytest.mark.parametrize("options", REMEMBERS, ids=lambda options: options[0])
+def test_a_resumed_run_equals_an_uninterrupted_one(options, scores, tmp_path):
     """With dropout, whose draws go on too; a checkpoint is rounded up to the end of a logged window."""
     inputs = tiny.inputs(tmp_path / "inputs", dropout=0.2)
-    cfg = tiny.config("threshold=knee", option, "release_period=4", "checkpoint_every=5", "eval_every=8")
+    cfg = tiny.config("threshold=knee", *options, "release_period=4", "checkpoint_every=5", "eval_every=8")
     with_profile = profile.replace(inputs, profile=scores)
     straight = on_ranks(2, trained, cfg, tmp_path / "straight", with_profile)
     resumed = on_ranks(2, interrupted, cfg, tmp_path / "resumed", with_profile)
@@ -243,7 +252,7 @@ def test_bf16_computes_on_fp32_parameters(inputs, tmp_path):
 
 
 def test_clip_local_clips_before_and_global_after(inputs, tmp_path):
-    """Two ranks with opposite large gradients: clipping each first leaves another mean than clipping the mean."""
+    """Clipping each rank's gradient first leaves another mean than clipping the mean."""
     ends = [
         on_ranks(
             2, trained, tiny.config(*ALL_OFF, f"clip={clip}", "max_grad_norm=0.01", "steps=4"), tmp_path / clip, inputs
@@ -252,6 +261,41 @@ def test_clip_local_clips_before_and_global_after(inputs, tmp_path):
     ]
     assert (ends[0][0] == ends[0][1]).all()
     assert abs(ends[0][0] - ends[1][0]).max() > 1e-6
+
+
+def clipped(rank, cfg, directory, inputs):
+    """Norms of both groups after a clip in which half of the views are local and large, the others small."""
+    directory.mkdir(exist_ok=True)
+    run = Run(cfg, directory, inputs, torch.device("cpu"), time.time())
+    local = frozenset(view.name for view in list(run.parameters)[::2])
+    for view, parameter in run.parameters.items():
+        parameter.grad = torch.full_like(parameter, 1.0 if view.name in local else 1e-6)
+    run.clip(local)
+    groups = {True: [], False: []}
+    for view, parameter in run.parameters.items():
+        groups[view.name in local].append(parameter.grad.norm())
+    untouched = all((p.grad == 1e-6).all() for view, p in run.parameters.items() if view.name not in local)
+    return torch.stack(groups[True]).norm().item(), untouched
+
+
+def test_what_is_local_is_clipped_by_a_norm_of_its_own(inputs, tmp_path):
+    [(norm, untouched)] = on_ranks(1, clipped, tiny.config("max_grad_norm=0.5"), tmp_path / "run", inputs)
+    assert norm == pytest.approx(0.5, rel=1e-4) and untouched
+
+
+def test_a_method_may_want_more_or_less_of_the_learning_rate(inputs, tmp_path):
+    """2e-3 is twice 1e-3, to the bit."""
+    ends = [
+        on_ranks(1, trained, tiny.config("num_processes=1", "steps=4", *rates), tmp_path / str(i), inputs)[0]
+        for i, rates in enumerate(
+            (
+                ("learning_rate=1e-3", "learning_rate_factor=2"),
+                ("learning_rate=2e-3",),
+                ("learning_rate=1e-3",),
+            )
+        )
+    ]
+    assert (ends[0] == ends[1]).all() and (ends[0] != ends[2]).any()
 
 
 def test_learning_rate_schedule():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 
 import torch
 import torch.distributed as dist
@@ -96,7 +96,7 @@ class Auto:
         if self.bytes_per_us is not None and self.bytes_per_us <= 0:
             raise ValueError(f"bytes_per_us must be above 0, got {self.bytes_per_us}; null measures it")
 
-    @property
+    @cached_property
     def kinds(self) -> dict[str, Collective]:
         """In the order in which they start; among equals the first is taken."""
         gather = AllGather(self.value_codec, self.index_codec)

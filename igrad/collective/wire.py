@@ -83,7 +83,7 @@ class Space:
 
     def positions(self) -> Tensor:
         """Of the sparse payloads' entries, int64 [sum of their k], in the order given."""
-        parts = [p.indices + start for p, start in zip(self.sparse, self.starts, strict=True) if p.indices is not None]
+        parts = [payload.indices + start for payload, start in zip(self.sparse, self.starts, strict=True)]
         return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.int64, device=self.device)
 
     def values(self, payloads: Sequence[Payload]) -> Tensor:

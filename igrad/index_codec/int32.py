@@ -12,7 +12,7 @@ LIMIT = 2**32
 
 @dataclass(frozen=True)
 class Int32:
-    """Four bytes per index; a bucket holds fewer than 2**32 elements."""
+    """Four bytes per index; a bucket holds at most 2**32 elements."""
 
     sorts = False
     varies = False

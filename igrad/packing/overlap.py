@@ -42,8 +42,8 @@ class Overlap:
     """Buckets 0, 1, … hold the model's last views, those before them, …: gradients arrive in about that order.
 
     The largest bucket is the smallest that runs of neighbours allow: at most the mean plus the largest payload. What
-    arrives last is least. The plan goes by sizes seen before, since nothing is selected yet when it is made, and
-    memory is copied once per step in case that a gradient which comes later is not finite.
+    arrives last is least. The plan goes by sizes seen before, since nothing is selected yet when it is made. In case
+    that a gradient which comes later is not finite, memory is copied once per step; such a step is exchanged twice.
     """
 
     num_buckets: int  # m, at least 1; more = earlier start of the first exchange, more per-message overhead

@@ -18,6 +18,7 @@ from igrad.interfaces import (
     Collective,
     Deferral,
     Exchanged,
+    LocalDeferral,
     PackingStrategy,
     Payload,
     ReleaseSchedule,
@@ -40,7 +41,7 @@ class Importance:
     release: ReleaseSchedule
     packing: PackingStrategy
     collective: Collective
-    deferral: Deferral
+    deferral: Deferral | LocalDeferral
     release_fraction: float | None = None  # of R steps' entries, in (0, 1]; None = 1/R: a release costs one step
     block_numel: int | None = None  # elements; payloads are cut into blocks before packing; None = they stay whole
     timed: Timed = field(default_factory=lambda: untimed, init=False)
@@ -102,19 +103,16 @@ class Importance:
         if not self.overlaps:
             dropped = self.vote(gradients, plan)
         with self.timed("select"):
-            for view in plan.due:
-                if view.name not in plan.offered:
-                    self.offer(view, gradients[view], plan)
+            self.offer_rest(gradients, plan)
         with self.timed("pack"):
             self.exchange.send(plan)
         if self.overlaps:
             dropped = self.vote(gradients, plan)
         self.exchange.receive(plan)
+        if self.overlaps and dropped:
+            plan = self.again(gradients, plan)
         with self.timed("unpack"):
-            if self.overlaps and dropped:  # the vote came after all was offered
-                self.residual.memory.restore(self.before)
-            else:
-                self.apply(plan.exchanged, {view: gradients[view] for view in plan.due})
+            self.apply(plan.exchanged, {view: gradients[view] for view in plan.due})
         return plan.stats(
             num_released=self.num_released(plan),
             dropped=dropped,
@@ -125,7 +123,6 @@ class Importance:
     def begin(self, step: int, device: torch.device) -> Plan:
         """Decide and plan. What is updated locally has no part in it."""
         local = set(self.local)
-        self.before: dict[str, Tensor | None] = {}  # memory as it was, where the ranks vote only later
         with self.timed("pack"):
             plan = self.exchange.plan(
                 step, {view: self.due(view, step) for view in self.parameters if view not in local}
@@ -138,9 +135,26 @@ class Importance:
         """Decide: low-importance components wait for their release, everything else is sent."""
         return self.release.due(view, step) if view.unit in self.low else slice(0, view.numel)
 
+    def offer_rest(self, gradients: dict[View, Tensor], plan: Plan) -> None:
+        for view in plan.due:
+            if view.name not in plan.offered:
+                self.offer(view, gradients[view], plan)
+
+    def again(self, gradients: dict[View, Tensor], plan: Plan) -> Plan:
+        """The vote came after all had left, and the step is dropped: once more, with gradients that count as zero."""
+        self.residual.memory.restore(plan.before)
+        second = self.exchange.plan(plan.step, plan.due)
+        second.control_bytes = plan.stats().wire_bytes  # in vain
+        with self.timed("select"):
+            self.offer_rest(gradients, second)
+        with self.timed("pack"):
+            self.exchange.send(second)
+        self.exchange.receive(second)
+        return second
+
     def offer(self, view: View, gradient: Tensor, plan: Plan) -> None:
         if self.overlaps:
-            self.before[view.name] = self.residual.memory.copy(view)
+            plan.before[view.name] = self.residual.memory.copy(view)
         release = view.unit in self.low
         select = partial(self.select, view, plan.step)
         share = self.share if release else 1.0
@@ -186,8 +200,9 @@ class Importance:
             return SyncStats()
         with self.timed("pack"):
             plan = self.exchange.plan(step, due)
-        if step < self.exchange.checked_steps:
-            self.exchange.agree(plan, torch.ones((), dtype=torch.float64, device=parameters[self.local[0]].device))
+        device = parameters[self.local[0]].device
+        if self.exchange.is_checked(plan, device):
+            self.exchange.agree(plan, torch.ones((), dtype=torch.float64, device=device))
         with self.timed("select"):
             for view, part in due.items():
                 select = partial(self.select, view, step)

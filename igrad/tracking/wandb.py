@@ -13,12 +13,12 @@ ONLINE_WAIT_S = 30  # for a connection at the start and for the rest of the uplo
 SECTIONS = {
     "eval": ("val_loss", "val_ppl", "val_accuracy"),
     "comm": ("select_ms", "pack_ms", "exchange_ms", "unpack_ms", "payload_bytes", "wire_bytes", "total_wire_bytes",
-             "bucket_imbalance", "bucket_cv", "num_dropped_steps"),
+             "bucket_imbalance", "bucket_cv", "num_overflows", "predicted_exchange_ms", "num_dropped_steps"),
     "importance": ("num_released", "residual_norm", "tau", "num_important", "achieved_density"),
 }  # fmt: skip
 SECTION_OF = {name: section for section, names in SECTIONS.items() for name in names}
-OPTIONS = ("model", "workload", "sparsifier", "threshold", "residual", "release", "packing", "collective", "deferral",
-           "synchronizer")  # fmt: skip
+OPTIONS = ("model", "workload", "sparsifier", "threshold", "residual", "release", "packing", "collective",
+           "value_codec", "index_codec", "deferral", "synchronizer")  # fmt: skip
 
 
 @dataclass(frozen=True)

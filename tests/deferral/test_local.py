@@ -1,5 +1,7 @@
 """Local updates: changes are conserved, replicas meet at releases, and local SGD is a special case."""
 
+import itertools
+import random
 import time
 
 import numpy as np
@@ -62,12 +64,18 @@ def all_cases(rank, cases):
 def test_every_ranks_change_is_conserved(num_ranks):
     """After the flush theta = start + mean over ranks of all changes, whatever was selected, rounded, cut or packed."""
     cases = []
-    for i, collective in enumerate(options("collective") * 4):
-        options_of = {"sparsifier": ("topk", "adtopk", "none", "randomk"), "packing": ("greedy", "direct")}
-        parts = {name: each[(i // 2) % len(each)] for name, each in options_of.items()}
-        parts |= {"collective": collective, "release": options("release")[i % 3], "residual": "full"}
-        knobs = {"density": (0.1, 1.0, 0.4)[i % 3], "release_period": 1 + i % 4, "block_numel": (None, 20)[i % 2]}
-        cases.append((parts, {**knobs, **CODECS[i % len(CODECS)]}, (NOTHING, SOME)[i % 2], 7))
+    draw = random.Random(num_ranks)
+    for collective in options("collective") * 5:
+        parts = {"collective": collective, "residual": "full"}
+        parts |= {name: draw.choice(options(name)) for name in ("sparsifier", "packing", "release")}
+        knobs = {
+            "density": draw.choice([0.1, 0.4, 1.0]),
+            "release_period": draw.randint(1, 4),
+            "block_numel": draw.choice([None, 20]),
+            "num_buckets": draw.randint(1, 5),
+            **draw.choice(CODECS),
+        }
+        cases.append((parts, knobs, draw.choice((NOTHING, SOME)), draw.randint(1, 8)))
     for case, results in zip(cases, zip(*on_ranks(num_ranks, all_cases, cases), strict=True), strict=True):
         added = sum(added for added, *_ in results) / num_ranks
         for _, ended, reference, started in results:
@@ -99,6 +107,33 @@ def two_releases(rank, outer):
 @pytest.mark.parametrize("outer", ((1.0, 0.0), (0.7, 0.0), (0.7, 0.9)))
 def test_the_outer_optimizer_is_sgd_with_nesterov_momentum(outer):
     on_ranks(2, two_releases, outer)
+
+
+def sparse_outer(rank):
+    """Sparse changes, an outer step: what the ranks share after each of some releases."""
+    made = build({"sparsifier": "topk", "residual": "full", "release": "periodic", "packing": "greedy",
+                  "collective": "allgather"}, release_period=2, density=0.2)  # fmt: skip
+    made.deferral = Local(0.7, 0.9)
+    parameters = {view: view.part(start(view)) for view in VIEWS}
+    made.prepare(parameters, NOTHING)
+    shared = []
+    for step in range(6):
+        for view, parameter in parameters.items():
+            parameter += view.part(local_gradient(view, rank, step))
+        made.reconcile(parameters, step)
+        references = made.deferral.state["reference"]
+        unsent = torch.cat([made.pending(view) for view in VIEWS])
+        theta = torch.cat([parameters[view].reshape(-1) for view in VIEWS])
+        assert torch.allclose(theta - unsent, torch.cat([references[view.name] for view in VIEWS]), rtol=1e-12)
+        shared.append(torch.cat([references[view.name] for view in VIEWS]).numpy())
+    return np.stack(shared)
+
+
+def test_sparse_changes_with_an_outer_step_keep_one_reference():
+    first, second = on_ranks(2, sparse_outer)
+    assert (first == second).all()
+    moved = [(a != b).any() for a, b in itertools.pairwise(first)]
+    assert moved == [True, False, True, False, True], "at releases only"
 
 
 @pytest.mark.parametrize(("field", "value"), (("outer_learning_rate", 0.0), ("outer_momentum", 1.0)))
