@@ -112,13 +112,17 @@ class Composer:
 
     def points(self, overrides: list[str], multirun: bool) -> list[Point]:
         try:
-            base = self.compose(overrides)
             loader = self.hydra.config_loader
             assert isinstance(loader, ConfigLoaderImpl)
+            for told in OverridesParser.create(loader).parse_overrides(overrides):
+                if told.key_or_group in DELTAS and isinstance(told.value(), list):
+                    raise ValueError(f"{told.key_or_group} takes one option, got a list: sweep over a,b with -m")
+            base = self.compose(overrides)
             if not multirun and base.hydra.mode != RunMode.MULTIRUN:
                 for told in OverridesParser.create(loader).parse_overrides(overrides):
                     if told.is_sweep_override():
-                        raise ValueError(f"'{told.input_line}' is a sweep: add -m (a list is written [1,2])")
+                        a_list = "" if told.key_or_group in (*DELTAS, *GROUPS) else " (a list is written [1,2])"
+                        raise ValueError(f"'{told.input_line}' is a sweep: add -m{a_list}")
                 return [point(base)]
             if base.hydra.sweeper._target_ != BASIC_SWEEPER:
                 raise ValueError(f"hydra/sweeper must be basic, got {base.hydra.sweeper._target_}")
@@ -145,7 +149,7 @@ class Composer:
             mark = error.context_mark or error.problem_mark
             return f"{mark.name}, line {mark.line + 1}: {error.problem}"
         if isinstance(error, MissingConfigException):
-            found = re.search(r"Could not find '(.+)/(.+?)'", text)
+            found = re.search(r"Could not find '(.+)/(.*?)'", text)
             options = re.findall(r"^\t(\w\S*)$", text, re.M)
             if found and options:
                 return f"unknown option '{found[2]}' of group '{found[1]}'; options: {', '.join(options)}"
@@ -160,6 +164,11 @@ class Composer:
         if match := re.search(r"Value '(.*)' of type '\w+' could not be converted to (\w+)\n\s*full_key: (\S+)", text):
             kind = {"Integer": "an integer", "Float": "a number"}.get(match[2], match[2])
             return f"{match[3]} must be {kind}, got '{match[1]}'{where}"
+        if match := re.search(r"Multiple values for (\w+)\.", text):
+            plus = "+" if match[1] in DELTAS else ""
+            return f"{match[1]} is given more than once: write one {plus}{match[1]}=<option>"
+        if match := re.search(r"field '(\w+)' is not Optional", text):
+            return f"{match[1]} must have a value, got null{where}"
         if match := re.search(r"Value '(.*)' is not a valid bool[^\n]*\n\s*full_key: (\S+)", text):
             return f"{match[2]} must be true or false, got '{match[1]}'{where}"
         if match := re.search(r"Interpolation key '(.+?)' not found", text):

@@ -27,6 +27,7 @@ GROUPS = (
 )  # fmt: skip
 
 DELTAS = ("rq", "scale", "method")  # groups that start empty: `+rq=...`
+LEAST_BLOCK = 1024  # elements; a model has a few hundred blocks then, or planning takes longer than training
 SEE_HELP = "; see python run.py --help"
 
 # Keys that change neither a number of the result nor what may be compared with it.
@@ -114,11 +115,15 @@ def check(cfg: DictConfig) -> None:
     plain(cfg)
     if cfg.steps < 0:
         raise ValueError(f"steps must be at least 0 (profile and evaluate only), got {cfg.steps}")
-    at_least_one = ("batch_size", "micro_batches", "num_processes", "release_period", "num_buckets", "block_numel",
+    at_least_one = ("batch_size", "micro_batches", "num_processes", "release_period", "num_buckets",
                     "eval_every", "eval_windows", "log_every", "checkpoint_every")  # fmt: skip
     for key in at_least_one:
         if cfg[key] is not None and cfg[key] < 1:
             raise ValueError(f"{key} must be at least 1, got {cfg[key]}")
+    if cfg.block_numel is not None and cfg.block_numel < LEAST_BLOCK:
+        raise ValueError(
+            f"block_numel must be at least {LEAST_BLOCK} or null, got {cfg.block_numel}: planning costs more"
+        )
     if cfg.sequence_length < 2:
         raise ValueError(f"sequence_length must be at least 2, got {cfg.sequence_length}")
     if cfg.seed < 0:
@@ -153,7 +158,7 @@ def check(cfg: DictConfig) -> None:
     check_optimizer(cfg.optimizer)
     if cfg.clip == "local" and build(cfg.synchronizer).overlaps:
         raise ValueError(
-            "clip must be global where packing overlaps the backward pass, got local: it needs every gradient"
+            "clip must be global where packing overlaps the backward pass, got local: that needs every gradient first"
         )
 
 
@@ -171,7 +176,8 @@ def check_node(key: str, node: Any) -> None:
         for name, value in plain(node).items():
             if name in hints and not accepts(hints[name], value):
                 kind = str(getattr(hints[name], "__name__", hints[name]))
-                raise ValueError(f"{key}.{name} must be of type {kind}, got {value!r}")
+                way = f"; choose it with {name}=<option>" if name in GROUPS else ""
+                raise ValueError(f"{key}.{name} must be of type {kind}, got {value!r}{way}")
     for name in node:
         check_node(f"{key}.{name}", node[name])
     if "_target_" in node:
@@ -204,6 +210,8 @@ def accepts(hint: Any, value: Any) -> bool:
         return isinstance(value, str)
     if (origin or hint) in (list, tuple):
         return isinstance(value, list)
+    if getattr(hint, "_is_protocol", False):
+        return isinstance(value, dict)
     return True
 
 

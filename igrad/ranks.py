@@ -69,7 +69,9 @@ def start_forkserver() -> None:
     told = "ignore::UserWarning:multiprocessing.resource_tracker"
     os.environ["PYTHONWARNINGS"] = ",".join(filter(None, [os.environ.get("PYTHONWARNINGS"), told]))
     multiprocessing.set_forkserver_preload(PRELOAD)
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: Ctrl-C is this process's to tell of
     forkserver.ensure_running()
+    signal.signal(signal.SIGINT, handler)
 
 
 def stop_forkserver() -> None:
@@ -144,6 +146,7 @@ def logged(path: Path) -> Iterator[None]:
 def rank_main(entry: str, directory: str, inputs: Inputs, threads: int) -> None:
     """A rank's life: as little as possible around the entry point."""
     die_with_launcher()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the agent's way to stop it; the fork server has none
     rank, logs = int(os.environ["RANK"]), Path(directory) / "logs"
     if rank > 0:
         redirect(logs / f"rank{rank}.log")

@@ -266,6 +266,18 @@ def test_a_mistake_is_one_line_and_exit_code_2(tmp_path, argument, message):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("seconds", (1.0, 2.5))
+def test_ctrl_c_while_everything_is_being_imported_is_one_line(tmp_path, seconds):
+    """A terminal sends it to the fork server too."""
+    process = subprocess.Popen([sys.executable, str(ROOT / "run.py"), "tracking=none"], cwd=tmp_path, text=True,
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)  # fmt: skip
+    time.sleep(seconds)
+    os.killpg(process.pid, signal.SIGINT)
+    told, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in told and told.splitlines()[-1].startswith("interrupted"), told
+
+
 def test_help_fits_on_a_screen_and_names_every_knob(tmp_path):
     done = subprocess.run(
         [sys.executable, str(ROOT / "run.py"), "--help"], cwd=tmp_path, capture_output=True, text=True, check=True
