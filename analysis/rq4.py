@@ -12,8 +12,6 @@ from analysis import style
 from igrad.results import Study
 from rq import rq4
 
-PHASE_COLORS = dict(zip(rq4.PHASES, ("#BBBBBB", *style.PALETTE), strict=False))  # what packing cannot change in grey
-
 
 def figures(study: Study) -> dict[str, Figure]:
     """Every figure that the runs allow, by file name."""
@@ -62,7 +60,7 @@ def phases(table: pd.DataFrame) -> Figure:
         rows = table[table["sparsifier"] == sparsifier]
         height = rows["packing"].map(names.index)
         left = pd.Series(0.0, rows.index)
-        for phase, color in PHASE_COLORS.items():
+        for phase, color in style.PHASE_COLORS.items():
             width = rows[f"{phase}_share"]
             axes.barh(height, width, 0.7, left, color=color, edgecolor="white", linewidth=0.4, label=phase)
             left += width
@@ -74,7 +72,7 @@ def phases(table: pd.DataFrame) -> Figure:
         packing_axis(axes, names)
         axes.set_title(f"sparsifier: {sparsifier}", loc="left")
     panels[-1].set_xlabel(style.label("step_share"))
-    handles = [style.handle(p, color=color, marker="s", linestyle="none") for p, color in PHASE_COLORS.items()]
+    handles = [style.handle(p, color=color, marker="s", linestyle="none") for p, color in style.PHASE_COLORS.items()]
     handles.append(style.handle("whole step", color="black", marker="|", markersize=8, linestyle="none"))
     style.legend(figure, style.rows_of(handles, 3), f"phase; {style.seeds(table)}; indicative: runs apart")
     return figure

@@ -21,7 +21,6 @@ SHADES = {
     "local": ("#009E73", "#7CB342", "#00574B", "#5AC8AF", "#556B00"),
 }
 LINES: tuple[Any, ...] = ("-", "--", "-.", (0, (1, 1)), (0, (5, 1, 1, 1, 1, 1)), (0, (4, 2)))
-PHASE_COLORS = dict(zip(rq5.PHASES, ("#BBBBBB", *style.PALETTE), strict=False))
 RING: dict[str, Any] = {"color": "black", "marker": "o", "markersize": 8, "markerfacecolor": "none"}
 LOW, HIGH = 1.35, 2.4  # inches, of a panel
 
@@ -175,7 +174,7 @@ def step_time(each: pd.DataFrame) -> Figure:
     table = rq5.by_method(each, rq5.TIMES)
     figure, [axes] = style.panels(1, 0.4 + 0.16 * len(table))
     left = pd.Series(0.0, table.index)
-    for phase, color in PHASE_COLORS.items():
+    for phase, color in style.PHASE_COLORS.items():
         width = table[f"{phase}_ms"]
         axes.barh(table.index, width, 0.7, left, color=color, edgecolor="white", linewidth=0.4, label=phase)
         left += width
@@ -188,7 +187,7 @@ def step_time(each: pd.DataFrame) -> Figure:
     axes.grid(False, axis="y")
     axes.set_xlabel(style.label("step_ms"))
     axes.set_ylabel("method")
-    handles = [style.handle(p, color=color, marker="s", linestyle="none") for p, color in PHASE_COLORS.items()]
+    handles = [style.handle(p, color=color, marker="s", linestyle="none") for p, color in style.PHASE_COLORS.items()]
     handles.append(style.handle("whole step", color="black", marker="|", markersize=8, linestyle="none"))
     style.legend(figure, style.rows_of(handles, 3), f"{style.seeds(table)}; indicative: runs apart")
     return figure

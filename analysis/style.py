@@ -16,12 +16,15 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import ConnectionPatch
 from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
+from rq.times import PHASES
+
 WIDTH = 3.35  # inches, one column
 
 # Okabe and Ito (2008), without the yellow that vanishes on white
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 GREY = "#777777"
+PHASE_COLORS = dict(zip(PHASES, ("#BBBBBB", *PALETTE), strict=False))  # compute, which no method changes, in grey
 NAME_SIZE = 6.5  # points, of names within a figure
 
 RC: dict[Any, Any] = {

@@ -5,15 +5,12 @@ from __future__ import annotations
 import pandas as pd
 
 from igrad.results import Study, baseline, over_seeds, unique
+from rq.times import INDICATIVE, PHASES_MS
 
 AXES = ("packing", "sparsifier")
 
-PHASES = ("compute", "select", "pack", "exchange", "unpack")  # the recorder's
-MS = (*(f"{phase}_ms" for phase in PHASES), "step_ms")
-
 EXACT = ("bucket_imbalance", "bucket_cv", "num_overflows", "wire_bytes", "val_loss", "equal_loss")
-TIMES = (*MS, "exchange_over_greedy", "step_over_greedy")
-INDICATIVE = "Each row is of runs of its own, at other times: times and their ratios are indicative only."
+TIMES = (*PHASES_MS, "step_ms", "exchange_over_greedy", "step_over_greedy")
 
 
 def tables(study: Study) -> dict[str, pd.DataFrame]:
@@ -66,7 +63,9 @@ def phases(study: Study) -> pd.DataFrame:
     """As `times`, each phase and the step over the step time of `greedy` with the same sparsifier and seed."""
     each = per_run(study)
     unit = baseline(each, each["packing"] == "greedy", ["sparsifier", "seed"], "step_ms")
-    shares = each[list(MS)].div(unit, axis=0).rename(columns=lambda name: f"{name.removesuffix('_ms')}_share")
+    shares = (
+        each[[*PHASES_MS, "step_ms"]].div(unit, axis=0).rename(columns=lambda name: f"{name.removesuffix('_ms')}_share")
+    )
     return by_packing(pd.concat([each[["sparsifier", "packing", "seed"]], shares], axis=1), tuple(shares))
 
 

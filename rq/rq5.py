@@ -12,6 +12,7 @@ import yaml
 
 from igrad.results import CONF, Study, baseline, label, over_seeds, unique
 from rq import rq2
+from rq.times import INDICATIVE, PHASES_MS
 
 SETTING = ("num_processes", "split")  # where methods are tried; only runs of one setting are compared
 
@@ -32,15 +33,11 @@ FAMILIES = {  # in the order of tables; others come after those of their group
 }
 APART = "apart"  # the ranks' models never meet: their times count, their loss is no method's
 
-PHASES = ("compute", "select", "pack", "exchange", "unpack")  # the recorder's
-MS = tuple(f"{phase}_ms" for phase in PHASES)
-
 QUALITY = ("peak_rate", "val_loss", "best_val_loss", "val_ppl", "val_accuracy", "loss_over_adtopk", "loss_over_dense")
 BYTES = ("payload_bytes", "wire_bytes", "flush_wire_bytes", "total_bytes", "saved_over_adtopk", "saved_over_dense")
-TIMES = ("tokens_per_s", "step_ms", *MS)
+TIMES = ("tokens_per_s", "step_ms", *PHASES_MS)
 TO_DENSE = ("to_dense_steps", "to_dense_bytes", "to_dense_s")
 
-INDICATIVE = "Each row is of runs of its own, at other times: times and their ratios are indicative only."
 BUDGET = 0.25  # of adtopk_sync's bytes; the claim
 RIVALS = ("topk_sync", "powersgd", "local_sgd", "never")  # what anyone would use who wants to send less
 

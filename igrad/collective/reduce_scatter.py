@@ -40,7 +40,7 @@ def from_records(records: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 
 @dataclass
 class ScatterHandle:
-    bucket: Space
+    bucket: Space  # of all payloads
     whole: DenseHandle | None  # of the payloads sent whole
     space: Space  # of the others
     most: list[int]  # entries per payload on the rank that had most

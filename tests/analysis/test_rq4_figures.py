@@ -9,6 +9,7 @@ from analysis import rq4 as drawing
 from analysis import style
 from igrad import results
 from rq import rq4
+from rq.times import PHASES
 from tests.analysis import legible, synthetic
 
 SPARSIFIERS = ["threshold", "topk"]
@@ -41,7 +42,7 @@ def test_there_is_a_figure_for_every_part_of_the_answer(figures, study):
             assert set(packings(axes)) == set(study.runs["packing"]) and packings(axes)[0] == "direct"
             assert axes.yaxis_inverted()  # the baseline is on top
     assert names(figures["balance"]) >= set(SPARSIFIERS)
-    assert names(figures["phases"]) >= set(rq4.PHASES)
+    assert names(figures["phases"]) >= set(PHASES)
     assert "indicative" in figures["phases"].legends[0].get_title().get_text()
 
 
@@ -75,7 +76,7 @@ def test_phases_follow_one_another_to_the_step(figures, study):
         rows = table[table["sparsifier"] == sparsifier].set_index("packing").loc[packings(axes)]
         bars = {container.get_label(): container for container in axes.containers}
         left = 0 * rows["step_share"]
-        for phase in rq4.PHASES:
+        for phase in PHASES:
             assert [bar.get_x() for bar in bars[phase]] == pytest.approx(left.tolist())
             assert [bar.get_width() for bar in bars[phase]] == pytest.approx(rows[f"{phase}_share"].tolist())
             left += rows[f"{phase}_share"]
@@ -84,7 +85,7 @@ def test_phases_follow_one_another_to_the_step(figures, study):
 
 
 def test_phases_and_sparsifiers_can_be_told_apart(figures):
-    assert len(set(drawing.PHASE_COLORS.values())) == len(rq4.PHASES) == len(drawing.PHASE_COLORS)
+    assert len(set(style.PHASE_COLORS.values())) == len(PHASES) == len(style.PHASE_COLORS)
     points = [container.lines[0] for container in figures["balance"].axes[0].containers]
     assert len({point.get_color() for point in points}) == len({point.get_marker() for point in points}) == 2
 

@@ -11,6 +11,7 @@ from analysis import rq5 as drawing
 from analysis import style
 from igrad import results
 from rq import rq5
+from rq.times import PHASES
 from tests.analysis import legible, synthetic
 
 CURVES = {"loss_by_steps": "step", "loss_by_bytes": "total_wire_bytes", "loss_by_seconds": "seconds"}
@@ -179,7 +180,7 @@ def test_phases_follow_one_another_to_the_step(figures, studies):
     assert axes.yaxis_inverted() and len(rows) == len(table)
     bars = {container.get_label(): container for container in axes.containers}
     left = 0 * rows["step_ms"]
-    for phase in rq5.PHASES:
+    for phase in PHASES:
         assert [bar.get_x() for bar in bars[phase]] == pytest.approx(left.tolist())
         left += rows[f"{phase}_ms"]
         assert [bar.get_x() + bar.get_width() for bar in bars[phase]] == pytest.approx(left.tolist())

@@ -11,7 +11,7 @@ import pytest
 from analysis import printed
 from igrad import results
 from igrad.metrics import PHASES
-from rq import rq4
+from rq import rq4, times
 from tests.analysis import synthetic
 
 
@@ -82,7 +82,7 @@ def test_the_last_digit_of_a_loss_is_compared(study):
 
 
 def test_phases_are_in_step_times_of_greedy(study):
-    assert rq4.PHASES == PHASES
+    assert times.PHASES == PHASES
     each, table = rq4.times(study), rq4.phases(study)
     greedy = table[table["packing"] == "greedy"]
     assert (greedy["step_share"] == 1).all()
