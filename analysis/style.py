@@ -84,7 +84,7 @@ LABELS = {
     "difference": "loss of policy − loss of control (nats/token)",
     # RQ4
     "bucket_imbalance": "largest bucket / mean bucket",
-    "num_overflows": "buckets ≥ 10 % above the mean, per step",
+    "num_overflows": "buckets over 10 % above the mean, per step",
     "step_share": "time / step time of greedy",
     # RQ5
     "seconds": "training time (s)",

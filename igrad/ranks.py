@@ -153,7 +153,8 @@ def rank_main(entry: str, directory: str, inputs: Inputs, threads: int) -> None:
     try:
         import torch
 
-        threads = int(os.environ.setdefault("OMP_NUM_THREADS", str(threads)))
+        threads = int(os.environ.get("OMP_NUM_THREADS") or threads)
+        os.environ["OMP_NUM_THREADS"] = str(threads)
         torch.set_num_threads(threads)  # the variable is read when torch is loaded, and that was before the fork
         get_method(entry)(directory, inputs)
     except Exception as error:
