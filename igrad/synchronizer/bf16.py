@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -13,10 +12,11 @@ from torch import Tensor
 from igrad.collective.wire import allreduce_bytes, split
 from igrad.interfaces import SyncStats, Timed, View, untimed
 from igrad.synchronizer.dense import in_buckets, whole_payloads
+from igrad.synchronizer.stateless import Stateless
 
 
 @dataclass
-class BF16:
+class BF16(Stateless):
     """Baseline: half the bytes of Dense in the same buckets; sums are rounded to 8 significant bits on the way.
 
     Cast, divide by N, all-reduce, cast back. bfloat16 has the range of float32, so nothing overflows for it.
@@ -24,8 +24,6 @@ class BF16:
 
     bucket_bytes: int = 25 * 2**20  # of gradients before the cast, least size of a bucket; larger = fewer messages
     timed: Timed = field(default_factory=lambda: untimed, init=False)
-    uses_importance = False
-    overlaps = False
 
     def __post_init__(self) -> None:
         if self.bucket_bytes < 1:
@@ -39,9 +37,6 @@ class BF16:
     ) -> None:
         self.group = group
         self.num_ranks = dist.get_world_size(group)
-
-    def ready(self, view: View, gradient: Tensor, step: int) -> None:
-        """Nothing leaves before all is there."""
 
     def synchronize(self, gradients: dict[View, Tensor], step: int) -> SyncStats:
         with self.timed("pack"):
@@ -62,18 +57,3 @@ class BF16:
             wire_bytes=sum(allreduce_bytes(b.numel() * b.element_size(), self.num_ranks) for b in buffers),
             payloads=tuple(payloads),
         )
-
-    def reconcile(self, parameters: dict[View, Tensor], step: int) -> SyncStats:
-        return SyncStats()
-
-    def flush(self, gradients: dict[View, Tensor], parameters: dict[View, Tensor]) -> SyncStats | None:
-        return None
-
-    def pending(self, view: View) -> Tensor | None:
-        return None
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        pass

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch.distributed as dist
 from torch import Tensor
 
 from igrad.collective.dense import Dense as DenseCollective
 from igrad.interfaces import Payload, SyncStats, Timed, View, untimed
+from igrad.synchronizer.stateless import Stateless
 
 
 def whole_payloads(gradients: dict[View, Tensor]) -> list[Payload]:
@@ -30,13 +30,11 @@ def in_buckets(payloads: list[Payload], bucket_bytes: int) -> list[list[Payload]
 
 
 @dataclass
-class Dense:
+class Dense(Stateless):
     """Baseline: nothing is dropped, nothing waits. One all-reduce per bucket of views of one dtype."""
 
     bucket_bytes: int = 25 * 2**20  # least size of a bucket before the next one opens; larger = fewer messages
     timed: Timed = field(default_factory=lambda: untimed, init=False)
-    uses_importance = False
-    overlaps = False
 
     def __post_init__(self) -> None:
         if self.bucket_bytes < 1:
@@ -49,9 +47,6 @@ class Dense:
         group: dist.ProcessGroup | None = None,
     ) -> None:
         self.group = group
-
-    def ready(self, view: View, gradient: Tensor, step: int) -> None:
-        """Nothing leaves before all is there."""
 
     def synchronize(self, gradients: dict[View, Tensor], step: int) -> SyncStats:
         with self.timed("pack"):
@@ -70,18 +65,3 @@ class Dense:
             wire_bytes=sum(result.wire_bytes for result in results),
             payloads=tuple(payloads),
         )
-
-    def reconcile(self, parameters: dict[View, Tensor], step: int) -> SyncStats:
-        return SyncStats()
-
-    def flush(self, gradients: dict[View, Tensor], parameters: dict[View, Tensor]) -> SyncStats | None:
-        return None
-
-    def pending(self, view: View) -> Tensor | None:
-        return None
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        pass

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch.distributed as dist
 from torch import Tensor
 
 from igrad.interfaces import SyncStats, Timed, View, untimed
 from igrad.synchronizer.dense import Dense
+from igrad.synchronizer.stateless import Stateless
 
 
 @dataclass
-class Never:
+class Never(Stateless):
     """Baseline: one-shot averaging (Zinkevich et al. 2010, "Parallelized Stochastic Gradient Descent").
 
     Gradients stay each rank's own, so replicas differ and evaluations during the run are means over models that
@@ -22,8 +22,6 @@ class Never:
     """
 
     timed: Timed = field(default_factory=lambda: untimed, init=False)
-    uses_importance = False
-    overlaps = False
 
     def prepare(
         self,
@@ -34,13 +32,7 @@ class Never:
         self.average = Dense()
         self.average.prepare(parameters, important, group)
 
-    def ready(self, view: View, gradient: Tensor, step: int) -> None:
-        pass
-
     def synchronize(self, gradients: dict[View, Tensor], step: int) -> SyncStats:
-        return SyncStats()
-
-    def reconcile(self, parameters: dict[View, Tensor], step: int) -> SyncStats:
         return SyncStats()
 
     def flush(self, gradients: dict[View, Tensor], parameters: dict[View, Tensor]) -> SyncStats | None:
@@ -48,12 +40,3 @@ class Never:
         self.average.timed = self.timed
         stats = self.average.synchronize(parameters, step=0)
         return replace(stats, deferred=frozenset(view.name for view in parameters))
-
-    def pending(self, view: View) -> Tensor | None:
-        return None
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        pass

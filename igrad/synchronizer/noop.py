@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch.distributed as dist
 from torch import Tensor
 
 from igrad.interfaces import SyncStats, Timed, View, untimed
+from igrad.synchronizer.stateless import Stateless
 
 
 @dataclass
-class Noop:
+class Noop(Stateless):
     """Baseline for time only. WARNING: THE REPLICAS DRIFT APART, from the first step on and for good.
 
     Gradients stay each rank's own, so a run is N models that each saw 1/N of the data and never meet. Its loss is the
@@ -21,8 +21,6 @@ class Noop:
     """
 
     timed: Timed = field(default_factory=lambda: untimed, init=False)
-    uses_importance = False
-    overlaps = False
 
     def prepare(
         self,
@@ -32,23 +30,5 @@ class Noop:
     ) -> None:
         pass
 
-    def ready(self, view: View, gradient: Tensor, step: int) -> None:
-        pass
-
     def synchronize(self, gradients: dict[View, Tensor], step: int) -> SyncStats:
         return SyncStats()
-
-    def reconcile(self, parameters: dict[View, Tensor], step: int) -> SyncStats:
-        return SyncStats()
-
-    def flush(self, gradients: dict[View, Tensor], parameters: dict[View, Tensor]) -> SyncStats | None:
-        return None
-
-    def pending(self, view: View) -> Tensor | None:
-        return None
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        pass
