@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from igrad.blocks import cuts, split
-from igrad.collective.wire import allreduce_bytes
+from igrad.collective.wire import all_reduce, allreduce_bytes
 from igrad.costs import Costs
 from igrad.interfaces import Collective, Exchanged, Handle, Item, PackingStrategy, Payload, SyncStats, Timed, View
 
@@ -120,7 +120,7 @@ class Exchange:
         mark = float(zlib.crc32(str(plan).encode()))
         ballot = torch.stack([finite, finite.new_tensor(mark), finite.new_tensor(-mark)])
         with self.timed("exchange"):
-            dist.all_reduce(ballot, dist.ReduceOp.MIN, group=self.group)
+            all_reduce(ballot, dist.ReduceOp.MIN, self.group)
         num_bytes = ballot.numel() * ballot.element_size()
         plan.control_bytes += allreduce_bytes(num_bytes, dist.get_world_size(self.group))
         if self.is_checked(plan, ballot.device) and ballot[1] != -ballot[2]:

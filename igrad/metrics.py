@@ -16,6 +16,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from igrad.collective.wire import Message
 from igrad.interfaces import Payload, SyncStats, View
 
 PHASES = ("compute", "select", "pack", "exchange", "unpack")
@@ -113,6 +114,13 @@ class Window:
         }
 
 
+def write_parquet(table: pd.DataFrame, path: Path) -> None:
+    """Whole or not at all."""
+    temporary = path.with_suffix(".tmp")
+    table.to_parquet(temporary)
+    temporary.rename(path)
+
+
 class ComponentTrace:
     """Per component and window (components.parquet).
 
@@ -182,9 +190,27 @@ class ComponentTrace:
     def write(self) -> None:
         if self.path is None:
             return
-        temporary = self.path.with_suffix(".tmp")
-        pd.DataFrame(self.rows).to_parquet(temporary)
-        temporary.rename(self.path)
+        write_parquet(pd.DataFrame(self.rows), self.path)
+
+
+class MessageTrace:
+    """Every cross-rank operation of rank 0 in every optimizer step, the flush apart (messages.parquet).
+
+    Rows `step` (1-based, as in metrics.jsonl), `kind`, `num_bytes`: see igrad.collective.wire.Message.
+    """
+
+    def __init__(self, path: Path | None, first: int = 0) -> None:
+        """`path`: None = written nowhere. `first`: steps already done by a run that goes on; its rows are kept."""
+        self.path = path
+        earlier = pd.read_parquet(path) if path and first and path.exists() else pd.DataFrame({"step": []})
+        self.rows: list[tuple[int, str, int]] = list(earlier[earlier["step"] <= first].itertuples(index=False))
+
+    def add(self, messages: list[Message], step: int) -> None:
+        self.rows += [(step + 1, *message) for message in messages]
+
+    def write(self) -> None:
+        if self.path is not None:
+            write_parquet(pd.DataFrame(self.rows, columns=["step", "kind", "num_bytes"]), self.path)
 
 
 class MetricsFile:

@@ -17,9 +17,10 @@ import torch
 import torch.distributed as dist
 from tqdm import tqdm
 
+from igrad.collective.wire import take_messages
 from igrad.config import build, config_hash, plain
 from igrad.interfaces import SyncStats
-from igrad.metrics import ComponentTrace, MetricsFile, Window, finite, means
+from igrad.metrics import ComponentTrace, MessageTrace, MetricsFile, Window, finite, means
 
 if TYPE_CHECKING:
     from igrad.train import Run
@@ -41,6 +42,8 @@ class Recorder:
         self.provenance = provenance(run.device)
         path = run.directory / "components.parquet" if self.leads else None
         self.components = ComponentTrace(run.components.views, path, first)
+        self.messages = MessageTrace(run.directory / "messages.parquet" if self.leads else None, first)
+        take_messages()  # what came before the first step is none of its
         if state:
             self.totals, self.components.last_sent = state["totals"], state["last_sent"]
         if not self.leads:
@@ -61,6 +64,7 @@ class Recorder:
     def step(self, stats: SyncStats, step: int) -> None:
         """After every optimizer step; counts alone, no device is waited for."""
         self.components.add(stats.payloads, step)
+        self.messages.add(take_messages(), step)
         for payload in stats.payloads:
             if self.components.component_of.get(payload.view) not in self.low:
                 self.totals["kept_entries"] += payload.values.numel()
@@ -106,6 +110,7 @@ class Recorder:
         evaluation = evaluate()
         if evaluation:
             self.components.write()
+            self.messages.write()
         self.write(
             step=step,
             train_loss=loss.item() / self.run.num_ranks,

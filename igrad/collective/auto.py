@@ -14,7 +14,7 @@ from torch import Tensor
 from igrad.collective.allgather import AllGather
 from igrad.collective.dense import Dense
 from igrad.collective.shared_mask import SharedMask
-from igrad.collective.wire import Space, allreduce_bytes, most_entries
+from igrad.collective.wire import Space, all_reduce, allreduce_bytes, most_entries
 from igrad.interfaces import Collective, Exchanged, Handle, IndexCodec, Payload, ValueCodec
 
 PROBE_BYTES = (1 << 10, 1 << 20)  # latency shows in the small one, bandwidth in the large one
@@ -51,13 +51,13 @@ def measure(group: dist.ProcessGroup | None, device: torch.device) -> tuple[Tens
         buffer, times = torch.zeros(num_bytes // 4, device=device), []
         for _ in range(1 + NUM_PROBES):
             start = time.perf_counter()
-            dist.all_reduce(buffer, group=group)
+            all_reduce(buffer, group=group)
             buffer[0].item()  # waits for any device
             times.append(1e6 * (time.perf_counter() - start))
             sent_bytes += allreduce_bytes(num_bytes, num_ranks)
         medians.append(statistics.median(times[1:]))
     slowest = torch.tensor(medians, dtype=torch.float64, device=device)
-    dist.all_reduce(slowest, dist.ReduceOp.MAX, group=group)
+    all_reduce(slowest, dist.ReduceOp.MAX, group)
     sent_bytes += allreduce_bytes(slowest.numel() * slowest.element_size(), num_ranks)
     return torch.tensor(link_of(*slowest.tolist(), num_ranks), dtype=torch.float64), sent_bytes
 

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from igrad.collective.wire import allreduce_bytes, split, value_dtype
+from igrad.collective.wire import all_reduce, allreduce_bytes, split, value_dtype
 from igrad.interfaces import Exchanged, Payload
 
 
@@ -49,5 +49,5 @@ class Dense:
                 elements.copy_(payload.values)
             else:
                 elements[payload.indices] = payload.values.to(buffer.dtype)
-        work = dist.all_reduce(buffer, group=group, async_op=True)
+        work = all_reduce(buffer, group=group, async_op=True)
         return DenseHandle(bucket, buffer, work, dist.get_world_size(group))

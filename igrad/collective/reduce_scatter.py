@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from igrad.collective.dense import Dense, DenseHandle
-from igrad.collective.wire import Space, gather, most_entries
+from igrad.collective.wire import Space, all_to_all, gather, most_entries
 from igrad.interfaces import Exchanged, Handle, Payload
 
 
@@ -123,7 +123,7 @@ class ReduceScatter:
         outgoing = [by_owner(space, num_ranks) for space in spaces]
         sizes = torch.stack([counts for _, counts in outgoing], dim=1)  # [N, buckets], of who gets them
         arriving = torch.empty_like(sizes)  # of whom they are from
-        dist.all_to_all_single(arriving, sizes, group=group)
+        all_to_all(arriving, sizes, group=group)
         control_bytes = (num_ranks - 1) * len(spaces) * sizes.element_size()
         most = [space.own_counts for space in spaces]
         if sizes_vary:
@@ -136,7 +136,7 @@ class ReduceScatter:
                 continue
             space, (records, _), leaves, comes, counts = next(theirs)
             arrived = records.new_empty(sum(comes), records.shape[1])
-            work = dist.all_to_all_single(arrived, records, comes, leaves, group=group, async_op=True)
+            work = all_to_all(arrived, records, comes, leaves, group, async_op=True)
             num_bytes = (len(records) - leaves[dist.get_rank(group)]) * records.shape[1] * records.element_size()
             together.append(ScatterHandle(bucket, dense, space, counts, arrived, comes, work,
                                           num_bytes + control_bytes, group, together))  # fmt: skip

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from igrad.collective.wire import Space, allreduce_bytes, broadcast_bytes
+from igrad.collective.wire import Space, all_reduce, allreduce_bytes, broadcast, broadcast_bytes
 from igrad.interfaces import Exchanged, IndexCodec, Payload
 
 
@@ -84,12 +84,12 @@ class SharedMask:
         message, first, header_bytes = torch.cat(codes), leader(step, num_ranks), 0
         if sizes_vary or self.index_codec.varies:
             header = torch.tensor(sizes, device=message.device)
-            dist.broadcast(header, group=group, group_src=first)
+            broadcast(header, first, group)
             sizes = header.tolist()
             header_bytes = broadcast_bytes(header.numel() * header.element_size(), num_ranks)
             if dist.get_rank(group) != first:
                 message = message.new_empty(sum(num_bytes for _, num_bytes in sizes))
-        dist.broadcast(message, group=group, group_src=first)
+        broadcast(message, first, group)
         handles = []
         codes = message.split([num_bytes for _, num_bytes in sizes])
         for space, code, (count, num_bytes) in zip(spaces, codes, sizes, strict=True):
@@ -97,7 +97,7 @@ class SharedMask:
             counts = space.counts(positions) if sizes_vary else space.own_counts
             sent = elements_at(space, positions, counts)
             total = sent.clone()
-            work = dist.all_reduce(total, group=group, async_op=True)
+            work = all_reduce(total, group=group, async_op=True)
             control_bytes = broadcast_bytes(num_bytes, num_ranks) + header_bytes
             handles.append(SharedHandle(space, positions, counts, sent, total, control_bytes, num_ranks, work))
             header_bytes = 0  # the first bucket bears it

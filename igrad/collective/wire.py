@@ -1,11 +1,13 @@
-"""What the collectives share: buckets as one space of elements, and bytes on the wire."""
+"""What the collectives share: operations that are written down, buckets as one space of elements, bytes on the wire."""
 
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -13,8 +15,69 @@ from torch import Tensor
 
 from igrad.interfaces import Payload
 
+SUM = dist.ReduceOp.SUM
 # torch 2.13 renamed it; the old name warns.
-gather = dist.all_gather_single if hasattr(dist, "all_gather_single") else dist.all_gather_into_tensor
+_all_gather = dist.all_gather_single if hasattr(dist, "all_gather_single") else dist.all_gather_into_tensor
+
+
+class Message(NamedTuple):
+    """One cross-rank operation of a step, as this rank took part in it."""
+
+    kind: str  # all_reduce, all_gather, broadcast or all_to_all
+    num_bytes: int  # of the buffer that is reduced or broadcast, of this rank's share of a gather, of what others get
+
+
+_messages: deque[Message] = deque(maxlen=1 << 16)
+
+
+def note(kind: str, num_bytes: int) -> None:
+    """Write down what somebody else's code sends."""
+    _messages.append(Message(kind, num_bytes))
+
+
+def take_messages() -> list[Message]:
+    """What was sent since the last call, in order."""
+    taken = list(_messages)
+    _messages.clear()
+    return taken
+
+
+def all_reduce(
+    buffer: Tensor, op: dist.ReduceOp = SUM, group: dist.ProcessGroup | None = None, async_op: bool = False
+) -> dist.Work | None:
+    """dist.all_reduce, written down."""
+    note("all_reduce", buffer.numel() * buffer.element_size())
+    return dist.all_reduce(buffer, op, group=group, async_op=async_op)
+
+
+def gather(
+    received: Tensor, mine: Tensor, group: dist.ProcessGroup | None = None, async_op: bool = False
+) -> dist.Work | None:
+    """Every rank's `mine`, of one size, side by side in `received`; written down."""
+    note("all_gather", mine.numel() * mine.element_size())
+    return _all_gather(received, mine, group=group, async_op=async_op)
+
+
+def broadcast(buffer: Tensor, first: int, group: dist.ProcessGroup | None = None) -> None:
+    """dist.broadcast from the group's rank `first`, written down."""
+    note("broadcast", buffer.numel() * buffer.element_size())
+    dist.broadcast(buffer, group=group, group_src=first)
+
+
+def all_to_all(
+    arriving: Tensor,
+    leaving: Tensor,
+    comes: list[int] | None = None,
+    leaves: list[int] | None = None,
+    group: dist.ProcessGroup | None = None,
+    async_op: bool = False,
+) -> dist.Work | None:
+    """dist.all_to_all_single, `comes` and `leaves` in rows per rank (None = equal parts); written down."""
+    num_ranks, rank = dist.get_world_size(group), dist.get_rank(group)
+    kept = leaves[rank] if leaves else len(leaving) // num_ranks
+    row_bytes = leaving[:1].numel() * leaving.element_size()
+    note("all_to_all", (len(leaving) - kept) * row_bytes)
+    return dist.all_to_all_single(arriving, leaving, comes, leaves, group=group, async_op=async_op)
 
 
 def allreduce_bytes(num_bytes: int, num_ranks: int) -> int:
@@ -134,7 +197,7 @@ def most_entries(spaces: Sequence[Space], group: dist.ProcessGroup | None) -> tu
     lengths = [len(space.sparse) for space in spaces]
     own = [count for space in spaces for count in space.own_counts]
     counts = torch.tensor(own, dtype=torch.int64, device=spaces[0].device)
-    dist.all_reduce(counts, dist.ReduceOp.MAX, group=group)
+    all_reduce(counts, dist.ReduceOp.MAX, group)
     num_bytes = allreduce_bytes(counts.numel() * counts.element_size(), dist.get_world_size(group))
     every = iter(counts.tolist())
     return [list(itertools.islice(every, length)) for length in lengths], num_bytes

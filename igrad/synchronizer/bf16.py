@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from igrad.collective.wire import allreduce_bytes, split
+from igrad.collective.wire import all_reduce, allreduce_bytes, split
 from igrad.interfaces import SyncStats, Timed, View, untimed
 from igrad.synchronizer.dense import in_buckets, whole_payloads
 from igrad.synchronizer.stateless import Stateless
@@ -44,7 +44,7 @@ class BF16(Stateless):
             buckets = in_buckets(payloads, self.bucket_bytes)
             flat = [torch.cat([payload.values for payload in bucket]) for bucket in buckets]
             buffers = [values.to(torch.bfloat16).div_(self.num_ranks) for values in flat]
-            works = [dist.all_reduce(buffer, group=self.group, async_op=True) for buffer in buffers]
+            works = [all_reduce(buffer, group=self.group, async_op=True) for buffer in buffers]
         with self.timed("exchange"):
             for work in works:
                 work.wait()

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from igrad.collective.dense import Dense as DenseCollective
-from igrad.collective.wire import allreduce_bytes
+from igrad.collective.wire import all_reduce, allreduce_bytes
 from igrad.exchange import Exchange, Plan, compare
 from igrad.interfaces import (
     Collective,
@@ -230,7 +230,7 @@ class Importance:
         anything = next(iter(gradients.values())).new_zeros(())
         for r in (*held.values(), *changes):
             anything = torch.maximum(anything, r.any())
-        dist.all_reduce(anything, dist.ReduceOp.MAX, group=self.group)
+        all_reduce(anything, dist.ReduceOp.MAX, self.group)
         if not anything:
             self.apply([], gradients)
             return None

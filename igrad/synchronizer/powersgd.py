@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 
-from igrad.collective.wire import allreduce_bytes
+from igrad.collective.wire import all_reduce, allreduce_bytes, note
 from igrad.interfaces import Payload, SyncStats, Timed, View, untimed
 from igrad.residual.memory import wide
 from igrad.synchronizer.finite import all_finite
@@ -98,7 +98,7 @@ class PowerSGD:
         with self.timed("pack"):
             finite = all_finite(gradients.values())
         with self.timed("exchange"):
-            dist.all_reduce(finite, dist.ReduceOp.MIN, group=self.group)
+            all_reduce(finite, dist.ReduceOp.MIN, self.group)
         dropped, control_bytes = finite < 1, allreduce_bytes(finite.element_size(), self.num_ranks)
         if dropped:
             for gradient in gradients.values():
@@ -116,6 +116,10 @@ class PowerSGD:
         # The hook counts P, Q and what is sent dense, but not the dense steps.
         num_sent = self.state.total_numel_after_compression - num_sent or flat.numel()
         num_bytes = num_sent * flat.element_size()
+        factors = [memory.get(0) for memory in (self.state.p_memory_dict, self.state.q_memory_dict)]
+        factor_bytes = [factor.numel() * factor.element_size() for factor in factors if factor is not None]
+        for each in (num_bytes - sum(factor_bytes), *factor_bytes):
+            note("all_reduce", each)
         return SyncStats(
             payload_bytes=num_bytes,
             wire_bytes=control_bytes + allreduce_bytes(num_bytes, self.num_ranks),
