@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -81,7 +80,7 @@ class Exchange:
     def item(self, view: View, block: slice, count: float, sd: float) -> Item:
         numel = block.stop - block.start
         cost = self.collective.cost_bytes(numel, count)
-        more = self.collective.cost_bytes(numel, min(numel, count + sd))
+        more = self.collective.cost_bytes(numel, min(numel, count + sd)) if sd else cost
         return Item(view.name, block.start, numel, cost, more - cost)
 
     def offer(self, plan: Plan, view: View, payload: Payload | None) -> None:
@@ -137,10 +136,11 @@ def balance(loads: list[int]) -> dict[str, Any]:
 
     What a collective exchanges once for all buckets is the first one's.
     """
-    mean = statistics.mean(loads) if any(loads) else math.inf
+    mean = sum(loads) / len(loads) if any(loads) else math.inf
+    variance = sum((load - mean) ** 2 for load in loads) / len(loads) if mean < math.inf else 0.0
     return {
         "bucket_imbalance": max(loads) / mean if mean < math.inf else 1.0,
-        "bucket_cv": statistics.pstdev(loads) / mean,
+        "bucket_cv": math.sqrt(variance) / mean,
         "num_overflows": sum(load > 1.1 * mean for load in loads),
     }
 

@@ -120,16 +120,7 @@ class Run:
             record.write(step=0, **self.evaluate())
         window = Window()
         for step in range(first, cfg.steps):
-            with self.timer("compute"):
-                loss = self.backward(step)
-                gradients = self.gradients()
-            local = {v: g.clone() for v, g in gradients.items()} if self.profiles(step) else None
-            stats = self.synchronizer.synchronize(gradients, step)
-            if local is not None:
-                self.update_trace(local, stats, step)
-            with self.timer("compute"):
-                self.apply(stats)
-            stats += self.synchronizer.reconcile(self.values(), step)
+            loss, stats = self.optimizer_step(step)
             record.step(stats, step)
             window.add(loss, stats)
             done = step + 1
@@ -146,6 +137,19 @@ class Run:
         else:
             checkpoint.save_final(self)
         record.finish()
+
+    def optimizer_step(self, step: int) -> tuple[Tensor, SyncStats]:
+        """Local gradients, their exchange, the update; this rank's mean loss (0-dim, on the device)."""
+        with self.timer("compute"):
+            loss = self.backward(step)
+            gradients = self.gradients()
+        local = {v: g.clone() for v, g in gradients.items()} if self.profiles(step) else None
+        stats = self.synchronizer.synchronize(gradients, step)
+        if local is not None:
+            self.update_trace(local, stats, step)
+        with self.timer("compute"):
+            self.apply(stats)
+        return loss, stats + self.synchronizer.reconcile(self.values(), step)
 
     def backward(self, step: int) -> Tensor:
         """Mean loss over this rank's micro-batches (0-dim, on the device); their mean gradient is in .grad."""

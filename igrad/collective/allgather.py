@@ -19,7 +19,8 @@ class GatherHandle:
     index_codec: IndexCodec
     received: Tensor  # uint8 [N, bytes]: per rank its positions, then its values
     num_positions: list[int]  # per rank
-    positions: Tensor | None  # this rank's, where they were put into another order
+    positions: Tensor  # this rank's, in the order in which they were sent
+    index_bytes: int  # of their code
     sizes_vary: bool
     header_bytes: int
     rank: int
@@ -37,14 +38,16 @@ class GatherHandle:
         most = counts
         dense = torch.zeros(space.num_whole + space.num_sparse, dtype=space.dtype, device=space.device)
         for rank, message in enumerate(self.received):
-            positions, used = self.index_codec.decode(message, self.num_positions[rank], space.num_sparse)
+            positions, used = self.positions, self.index_bytes
+            if rank != self.rank:
+                positions, used = self.index_codec.decode(message, self.num_positions[rank], space.num_sparse)
             theirs = space.counts(positions) if self.sizes_vary else counts
             most = [max(pair) for pair in zip(most, theirs, strict=True)]
             values = self.value_codec.decode(message[used:], [*numels, *theirs], space.dtype)
             dense[: space.num_whole].add_(values[: space.num_whole])
             dense[space.num_whole :].index_add_(0, positions, values[space.num_whole :])
             if rank == self.rank:
-                sent = space.sent(values, counts, self.positions)
+                sent = space.sent(values, counts, positions if self.index_codec.sorts else None)
         wire_bytes = (num_ranks - 1) * self.received.shape[1] + self.header_bytes
         return Exchanged(space.means(dense.div_(num_ranks)), sent, wire_bytes, space.in_order(numels, most))
 
@@ -70,21 +73,17 @@ class AllGather:
     ) -> list[GatherHandle]:
         num_ranks, rank = dist.get_world_size(group), dist.get_rank(group)
         spaces = [Space(bucket) for bucket in buckets]
-        messages, reordered, sizes = [], [], []
-        for space in spaces:
-            message, positions = self.encode(space)
-            messages.append(message)
-            reordered.append(positions)
-            sizes.append((sum(payload.values.numel() for payload in space.sparse), message.numel()))
+        coded = [self.encode(space) for space in spaces]
+        sizes = [(positions.numel(), message.numel()) for message, positions, _ in coded]
         header_bytes, every = 0, [sizes] * num_ranks
         if sizes_vary or self.index_codec.varies:
-            mine = torch.tensor(sizes, device=messages[0].device).reshape(-1)
+            mine = torch.tensor(sizes, device=spaces[0].device).reshape(-1)
             header_bytes = (num_ranks - 1) * mine.numel() * mine.element_size()
             received = mine.new_empty(num_ranks * mine.numel())
             gather(received, mine, group=group)
             every = received.view(num_ranks, -1, 2).tolist()
         handles = []
-        for b, message in enumerate(messages):
+        for b, (message, positions, index_bytes) in enumerate(coded):
             longest = max(1, *(theirs[b][1] for theirs in every))  # gloo sends no empty tensor
             message = torch.nn.functional.pad(message, (0, longest - message.numel()))
             received = message.new_empty(num_ranks * longest)
@@ -92,16 +91,17 @@ class AllGather:
             num_positions = [theirs[b][0] for theirs in every]
             header = header_bytes if b == 0 else 0
             handles.append(GatherHandle(spaces[b], self.value_codec, self.index_codec, received.view(num_ranks, -1),
-                                        num_positions, reordered[b], sizes_vary, header, rank, work))  # fmt: skip
+                                        num_positions, positions, index_bytes, sizes_vary, header, rank,
+                                        work))  # fmt: skip
         return handles
 
-    def encode(self, space: Space) -> tuple[Tensor, Tensor | None]:
-        """(uint8 positions and values, the positions where their order is not the payloads')."""
+    def encode(self, space: Space) -> tuple[Tensor, Tensor, int]:
+        """(uint8 positions and values, the positions in their order, the bytes that they take)."""
         positions, values = space.positions(), space.values(space.sparse)
         if self.index_codec.sorts:
             positions, order = positions.sort()
             values = values[order]
         values = torch.cat([space.values(space.whole), values])
         counts = [payload.values.numel() for payload in (*space.whole, *space.sparse)]
-        coded = self.index_codec.encode(positions, space.num_sparse), self.value_codec.encode(values, counts)
-        return torch.cat(coded), positions if self.index_codec.sorts else None
+        indices = self.index_codec.encode(positions, space.num_sparse)
+        return torch.cat([indices, self.value_codec.encode(values, counts)]), positions, indices.numel()
