@@ -51,7 +51,8 @@ def with_ddp(rank, cfg, inputs):
     model = load_model(inputs.model)
     model.train()
     ddp = DistributedDataParallel(model)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=cfg.learning_rate, betas=(0.9, 0.999), weight_decay=0.01)
+    options = dict(betas=(0.9, 0.999), weight_decay=0.01, fused=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=cfg.learning_rate, **options)
     scheduler = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: schedule(step, cfg.steps, cfg.warmup_fraction)
     )
