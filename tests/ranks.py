@@ -15,8 +15,16 @@ import torch
 import torch.distributed as dist
 
 
-def on_ranks(num_ranks: int, function: Callable[..., Any], *args: Any, timeout_s: float = 60) -> list[Any]:
+def on_ranks(
+    num_ranks: int,
+    function: Callable[..., Any],
+    *args: Any,
+    timeout_s: float = 60,
+    before: Callable[[int], None] = lambda rank: None,
+) -> list[Any]:
     """`function(rank, *args)` on every rank; the results in rank order.
+
+    `before(rank)` is called in the rank's process while it has no connection yet.
 
     The first exception of any rank is raised as AssertionError with its traceback; a hang is one too.
     """
@@ -25,7 +33,8 @@ def on_ranks(num_ranks: int, function: Callable[..., Any], *args: Any, timeout_s
         pipes, processes = [], []
         for rank in range(num_ranks):
             receive, send = context.Pipe(duplex=False)
-            process = context.Process(target=work, args=(rank, num_ranks, folder, timeout_s, send, function, args))
+            told = (rank, num_ranks, folder, timeout_s, send, before, function, args)
+            process = context.Process(target=work, args=told)
             process.start()
             send.close()
             pipes.append(receive)
@@ -57,9 +66,12 @@ def collect(pipes: list[Any], deadline: float) -> list[Any]:
     return [results[rank] for rank in range(len(pipes))]
 
 
-def work(rank: int, num_ranks: int, folder: str, timeout_s: float, send: Any, function: Any, args: tuple) -> None:
+def work(
+    rank: int, num_ranks: int, folder: str, timeout_s: float, send: Any, before: Any, function: Any, args: tuple
+) -> None:
     torch.set_num_threads(1)
     try:
+        before(rank)
         store = dist.FileStore(str(Path(folder) / "store"), num_ranks)
         dist.init_process_group(
             "gloo", store=store, rank=rank, world_size=num_ranks, timeout=timedelta(seconds=timeout_s)

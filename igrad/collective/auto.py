@@ -16,31 +16,10 @@ from igrad.collective.dense import Dense
 from igrad.collective.shared_mask import SharedMask
 from igrad.collective.wire import Space, all_reduce, allreduce_bytes, most_entries
 from igrad.interfaces import Collective, Exchanged, Handle, IndexCodec, Payload, ValueCodec
+from igrad.link import Link, fit_link, operation_us
 
 PROBE_BYTES = (1 << 10, 1 << 20)  # latency shows in the small one, bandwidth in the large one
 NUM_PROBES = 3  # of each, after one that does not count
-
-
-def predicted_us(kind: str, num_bytes: float, num_ranks: int, latency_us: float, bytes_per_us: float) -> float:
-    """Time of an `all_reduce`, `all_gather` or `broadcast` of `num_bytes` per rank: latency and bandwidth, no more.
-
-    Rings, and a binomial tree for the broadcast (Thakur, Rabenseifner and Gropp 2005, doi:10.1177/1094342005051521).
-    """
-    ring, tree = num_ranks - 1, (num_ranks - 1).bit_length()
-    rounds, message_bytes = {
-        "all_reduce": (2 * ring, num_bytes / num_ranks),
-        "all_gather": (ring, num_bytes),
-        "broadcast": (tree, num_bytes),
-    }[kind]
-    return rounds * (latency_us + message_bytes / bytes_per_us)
-
-
-def link_of(small_us: float, large_us: float, num_ranks: int) -> tuple[float, float]:
-    """(latency in microseconds, bytes per microsecond) from the times of all-reduces of PROBE_BYTES."""
-    rounds = max(1, 2 * (num_ranks - 1))
-    small, large = PROBE_BYTES
-    bytes_per_us = rounds * (large - small) / num_ranks / max(large_us - small_us, 1e-3)
-    return max(0.0, small_us / rounds - small / num_ranks / bytes_per_us), bytes_per_us
 
 
 def measure(group: dist.ProcessGroup | None, device: torch.device) -> tuple[Tensor, int]:
@@ -59,7 +38,9 @@ def measure(group: dist.ProcessGroup | None, device: torch.device) -> tuple[Tens
     slowest = torch.tensor(medians, dtype=torch.float64, device=device)
     all_reduce(slowest, dist.ReduceOp.MAX, group)
     sent_bytes += allreduce_bytes(slowest.numel() * slowest.element_size(), num_ranks)
-    return torch.tensor(link_of(*slowest.tolist(), num_ranks), dtype=torch.float64), sent_bytes
+    times_us = slowest.tolist()
+    found = fit_link([("all_reduce", n, num_ranks, us) for n, us in zip(PROBE_BYTES, times_us, strict=True)])
+    return torch.tensor([found.latency("all_reduce"), found.bytes_per_us], dtype=torch.float64), sent_bytes
 
 
 @dataclass
@@ -107,7 +88,7 @@ class Auto:
 
     def prices_us(self, space: Space, counts: list[int], num_ranks: int, link: tuple[float, float]) -> dict[str, float]:
         """Predicted time of a bucket in microseconds by kind; `counts` are those of the sparse payloads."""
-        price = partial(predicted_us, num_ranks=num_ranks, latency_us=link[0], bytes_per_us=link[1])
+        price = partial(operation_us, num_ranks=num_ranks, link=Link(*link))
         numels = [payload.numel for payload in space.bucket]
         sizes = list(zip(numels, space.in_order([p.numel for p in space.whole], counts), strict=True))
         gathered = self.kinds["allgather"].cost_bytes

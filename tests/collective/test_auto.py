@@ -7,15 +7,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from igrad.collective.auto import PROBE_BYTES, Auto, link_of, predicted_us
+from igrad.collective.auto import PROBE_BYTES, Auto
 from igrad.collective.wire import Space
 from igrad.index_codec.int32 import Int32
 from igrad.interfaces import Payload
+from igrad.link import Link, operation_us
 from igrad.value_codec.fp32 import FP32
 from tests.ranks import on_ranks
 from tests.test_laws import IMPORTANT, VIEWS, build, local_gradient
 
-KINDS = ("all_reduce", "all_gather", "broadcast")
 LATENCIES, BANDWIDTHS = st.floats(0, 1e4), st.floats(1, 1e6)
 SLOW_LINK, SLOW_START = (0.0, 1.0), (1e6, 1e9)  # all bandwidth, all latency
 
@@ -28,30 +28,6 @@ def auto(latency_us=None, bytes_per_us=None):
 def test_a_link_that_cannot_be_is_an_error(field, value):
     with pytest.raises(ValueError, match=f"{field} must be .*, got {value}; null measures it"):
         auto(**{field: value})
-
-
-# ------------------------------------------------------------------------------------------- the model
-
-
-@given(kind=st.sampled_from(KINDS), num_ranks=st.integers(2, 64), latency=LATENCIES, bandwidth=BANDWIDTHS)
-def test_time_is_latency_and_bandwidth_and_one_rank_needs_none(kind, num_ranks, latency, bandwidth):
-    assert predicted_us(kind, 1e6, 1, latency, bandwidth) == 0
-    empty, some, more = (predicted_us(kind, size, num_ranks, latency, bandwidth) for size in (0, 1000, 2000))
-    assert more - some == pytest.approx(some - empty, abs=1e-6) and some > empty >= latency
-    assert predicted_us(kind, 1000, num_ranks + 1, latency, bandwidth) >= some
-
-
-def test_an_all_gather_grows_with_ranks_an_all_reduce_does_not():
-    gathered, reduced = ([predicted_us(kind, 1.0, n, 0.0, 1.0) for n in (2, 4, 8)] for kind in KINDS[1::-1])
-    assert gathered == [1, 3, 7] and reduced == [1, 1.5, 1.75]
-
-
-@given(num_ranks=st.integers(2, 64), latency=LATENCIES, bandwidth=BANDWIDTHS)
-def test_a_link_is_known_by_its_times(num_ranks, latency, bandwidth):
-    times = [predicted_us("all_reduce", size, num_ranks, latency, bandwidth) for size in PROBE_BYTES]
-    found_latency, found_bandwidth = link_of(*times, num_ranks)
-    assert found_latency == pytest.approx(latency, rel=1e-3, abs=1e-3 * times[1])
-    assert found_bandwidth == pytest.approx(bandwidth, rel=1e-3)
 
 
 # ------------------------------------------------------------------------------------------ the choice
@@ -131,7 +107,7 @@ def one_rank_has_more(rank):
 def test_sizes_are_agreed_before_the_choice():
     assert cheapest(10_000, 2, SLOW_LINK) != cheapest(10, 2, SLOW_LINK)
     first, second = on_ranks(2, one_rank_has_more)
-    assert first == second == 1e-3 * predicted_us("all_reduce", 40_000, 2, *SLOW_LINK)
+    assert first == second == 1e-3 * operation_us("all_reduce", 40_000, 2, Link(*SLOW_LINK))
 
 
 # ----------------------------------------------------------------------------------------- the link kept
