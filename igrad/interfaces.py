@@ -6,9 +6,11 @@ tensors; `k` is the number of entries one view sends in one step, `N` the number
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -40,11 +42,11 @@ class View:
     part: Callable[[Tensor], Tensor] = field(default=whole, compare=False, repr=False)
     # parameter-shaped tensor -> strided tensor over the same memory whose row-major order is `shape`'s
 
-    @property
+    @cached_property
     def numel(self) -> int:
-        return int(np.prod(self.shape))
+        return math.prod(self.shape)
 
-    @property
+    @cached_property
     def unit(self) -> str:
         """What is released together: the component; a view of none goes by itself."""
         return self.component or self.name
@@ -413,8 +415,24 @@ class Workload(Protocol):
 
 
 class Tracker(Protocol):
-    def start(self, config: dict[str, Any], directory: Path) -> None: ...
+    """Shows a run elsewhere, from rank 0. The files of the run directory are whole without it."""
 
-    def log(self, row: dict[str, Any]) -> None: ...
+    def start(self, config: dict[str, Any], directory: Path, first: int = 0) -> None:
+        """Before the first row. `first`: optimizer steps already done by a run that goes on."""
+        ...
 
-    def finish(self, summary: dict[str, Any]) -> None: ...
+    def profile(self, path: Path) -> None:
+        """The profile that says what is important."""
+        ...
+
+    def heatmap(self, name: str, values: dict[str, float], step: int) -> None:
+        """A number per component; comes before the row of its step."""
+        ...
+
+    def log(self, row: dict[str, Any]) -> None:
+        """A row of metrics.jsonl, without what was not measured."""
+        ...
+
+    def finish(self, summary: dict[str, Any]) -> None:
+        """Once every file of the run directory is there."""
+        ...

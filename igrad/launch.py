@@ -8,6 +8,7 @@ import re
 import shlex
 import shutil
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,6 +22,8 @@ from omegaconf import DictConfig
 from igrad import compose
 from igrad.compose import Point
 from igrad.config import build, check, config_hash, one_line
+from igrad.config_reference import help_text
+from igrad.progress import Progress, counted
 from igrad.ranks import Interrupted, RankError, handle_signals, run_ranks, start_forkserver, stop_forkserver
 
 if TYPE_CHECKING:
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 # By overrides: what was checked is what runs, even if a yaml is edited while earlier points run. A launcher plugin's
 # other processes find this empty; they take Hydra's config and prepare again, from the cache.
 planned: dict[tuple[str, ...], tuple[DictConfig, Inputs]] = {}
+progress = Progress()
 
 
 def main(task: Callable[[], None], argv: list[str]) -> int:
@@ -37,9 +41,12 @@ def main(task: Callable[[], None], argv: list[str]) -> int:
     command = shlex.join(["python", "run.py", *argv])
     try:
         args = compose.parse(argv)
-        if args.help or args.hydra_help or args.shell_completion or args.info or args.cfg:
+        if args.help:
+            print(help_text([Path(args.config_dir)] if args.config_dir else []), end="")
+            return 0
+        if args.hydra_help or args.shell_completion or args.info or args.cfg:
             if args.cfg:
-                compose.points(args.overrides)
+                compose.points(argv)
             task()
             return 0
         start_forkserver()
@@ -58,6 +65,8 @@ def main(task: Callable[[], None], argv: list[str]) -> int:
         stop_forkserver()
         print("\ninterrupted before the first run started", file=sys.stderr)
         return 128 + signal.signum
+    waiting = [p for p in sweep if p.cfg.rerun or status(p.directory, config_hash(p.cfg)) != "finished"]
+    progress.start(len(sweep), len(waiting))
     try:
         task()
     except Interrupted as signal:
@@ -106,7 +115,7 @@ def run_point(cfg: DictConfig) -> None:
         with FileLock(directory.with_name(f".{directory.name}.lock"), timeout=0):
             run_unlocked(cfg, directory, inputs)
     except Timeout:
-        print(f"{directory}: another process is running it", flush=True)
+        print(progress.line(f"{directory}: another process is running it", runs=False), flush=True)
     except OSError as error:  # told again in the report
         print(f"{directory}: {error.strerror}", file=sys.stderr, flush=True)
 
@@ -117,9 +126,10 @@ def run_unlocked(cfg: DictConfig, directory: Path, inputs: Inputs | None) -> Non
     if cfg.rerun:
         shutil.rmtree(directory, ignore_errors=True)
     elif status(directory, key) == "finished":
-        print(f"{directory}: already finished; rerun=true runs it again", flush=True)
+        print(progress.line(f"{directory}: already finished; rerun=true runs it again", runs=False), flush=True)
         return
-    print(f"{directory}", flush=True)
+    print(progress.line(str(directory)), flush=True)
+    started = time.monotonic()
     directory.mkdir(parents=True, exist_ok=True)
     failed(directory, key, "did not end: still running, or killed from outside")
     try:
@@ -141,6 +151,7 @@ def run_unlocked(cfg: DictConfig, directory: Path, inputs: Inputs | None) -> Non
         with (logs / "launcher.log").open("a") as file:
             traceback.print_exception(error, file=file)
         failed(directory, key, f"{type(error).__name__}: {one_line(error)}")
+    progress.ran(time.monotonic() - started)
 
 
 def read_summary(directory: Path) -> dict[str, Any]:
@@ -179,18 +190,34 @@ def report(sweep: list[Point]) -> int:
         print(f"failed: {directory.name}: {error} (see {logs})", file=sys.stderr)
     if summaries:
         return 1
-    studies = list(dict.fromkeys(point.cfg.study for point in sweep))
-    if all(re.fullmatch(r"rq\d+(_\w+)?", study) for study in studies):
-        for study in studies:
-            num_runs = sum(point.cfg.study == study for point in runs.values())
-            print(f"{num_runs} runs finished in {compose.OUTPUTS / study}")
-            print(f"next: python analysis/make_figures.py {study}")
-        return 0
-    for directory in runs:
-        print(f"finished: {directory} (config.yaml, metrics.jsonl, summary.json)")
-        if (directory / "wandb").is_dir():
-            print(f"W&B: {directory / 'wandb'}")
+    for study in dict.fromkeys(point.cfg.study for point in sweep):
+        of = {directory: point for directory, point in runs.items() if point.cfg.study == study}
+        print(f"{counted(len(of), 'run')} finished in {compose.OUTPUTS / study}")
+        for line in what_next(study, of):
+            print(f"next: {line}")
     return 0
+
+
+def what_next(study: str, runs: dict[Path, Point]) -> list[str]:
+    """How what a study's runs found is seen: its question's figures; of one's own the table, the files and W&B's."""
+    told = [word.removeprefix("+rq=") for point in runs.values() for word in point.overrides if word.startswith("+rq=")]
+    if is_drawn(study):
+        return [f"python analysis/make_figures.py {study}"]
+    if told and is_drawn(told[0]):
+        return [f"python analysis/make_figures.py {told[0].split('_')[0]}={study}"]
+    first, *others = runs
+    lines = [f"{first}/summary.json (final numbers) and metrics.jsonl (a row per window)"]
+    if others:
+        lines = [f"python -c \"from igrad import results; print(results.load('{study}').runs)\"  # a row per run"]
+    if any(path for directory in runs for path in directory.glob("wandb/offline-run-*")):
+        lines.append(f"wandb sync {compose.OUTPUTS / study / '*' if others else first}/wandb/offline-run-*  # uploads")
+    return lines
+
+
+def is_drawn(study: str) -> bool:
+    """Whether analysis/make_figures.py has figures for it: rq3, rq5_frontier, rq3_mine."""
+    question = study.split("_")[0]
+    return bool(re.fullmatch(r"rq\d+", question)) and (compose.CONF.parent / "analysis" / f"{question}.py").is_file()
 
 
 def resumed(command: str) -> str:

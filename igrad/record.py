@@ -21,6 +21,7 @@ from igrad.collective.wire import take_messages
 from igrad.config import build, config_hash, plain
 from igrad.interfaces import SyncStats
 from igrad.metrics import ComponentTrace, MessageTrace, MetricsFile, Window, finite, means
+from igrad.progress import counted
 
 if TYPE_CHECKING:
     from igrad.train import Run
@@ -50,12 +51,20 @@ class Recorder:
             return
         self.file = MetricsFile(run.directory / "metrics.jsonl", keep_until_step=first or -1)
         self.tracker = build(cfg.tracking)
-        self.tracker.start(plain(cfg), run.directory)
-        print(f"  {run.num_ranks} ranks on {run.device.type}; {run.components.describe()}", flush=True)
+        self.tracker.start(plain(cfg), run.directory, first)
+        if run.inputs.profile:
+            self.tracker.profile(Path(run.inputs.profile))
+        if run.scores and not first:
+            self.tracker.heatmap("importance_score", run.scores, step=0)
+        self.doing = "profiling: " if run.inputs.trace_to else ""
+        ranks = counted(run.num_ranks, "rank")
+        print(f"  {self.doing}{ranks} on {run.device.type}; {run.components.describe()}", flush=True)
         if first:
             print(f"  goes on after step {first}", flush=True)
-        self.bar = tqdm(total=cfg.steps, initial=first, unit="step", desc=run.directory.name[:40], dynamic_ncols=True,
-                        leave=True, disable=not sys.stderr.isatty())  # fmt: skip
+        self.shown: dict[str, str] = {}
+        desc = f"  {self.doing}{run.directory.name[:40]}"
+        self.bar = tqdm(total=cfg.steps, initial=first, unit="step", desc=desc, dynamic_ncols=True, leave=True,
+                        disable=not sys.stderr.isatty())  # fmt: skip
 
     def state(self) -> dict[str, Any]:
         """What a run that goes on needs; nothing is open between two rows."""
@@ -86,9 +95,10 @@ class Recorder:
             words = " ".join(f"{name} {value}" for name, value in shown.items())
             steps = self.run.cfg.steps
             when = f"step {row['step']}/{steps}" if row["step"] <= steps else "after the flush"
-            print(f"  {when} {words}", flush=True)
+            print(f"  {self.doing}{when} {words}", flush=True)
         else:
-            self.bar.set_postfix(shown, refresh=False)
+            self.shown.update(shown)  # a row after the flush has no training loss
+            self.bar.set_postfix(self.shown, refresh=False)
             self.bar.update(min(row["step"], self.run.cfg.steps) - self.bar.n)
 
     def close(self, window: Window, step: int, evaluate: Callable[[], dict[str, float]]) -> None:
@@ -111,6 +121,10 @@ class Recorder:
         if evaluation:
             self.components.write()
             self.messages.write()
+            if norms:
+                latest = self.components.rows[-len(self.components.numel) :]
+                held = {row["component"]: row["residual_norm"] for row in latest}
+                self.tracker.heatmap("residual_norm", held, step)
         self.write(
             step=step,
             train_loss=loss.item() / self.run.num_ranks,

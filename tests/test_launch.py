@@ -17,6 +17,8 @@ from omegaconf import OmegaConf
 
 from igrad import compose, launch, ranks
 from igrad.config import config_hash
+from igrad.config_reference import knobs
+from igrad.progress import Progress
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -151,6 +153,7 @@ def run(monkeypatch, tmp_path, signals, capsys):
     monkeypatch.setattr(launch, "run_ranks", run_ranks)
     monkeypatch.setattr(launch, "start_forkserver", lambda: None)
     monkeypatch.setattr(launch, "planned", {})
+    monkeypatch.setattr(launch, "progress", Progress())
     monkeypatch.chdir(tmp_path)
 
     def call(*argv: str):
@@ -163,20 +166,56 @@ def run(monkeypatch, tmp_path, signals, capsys):
 
 
 def test_a_sweep_runs_each_point_once(run):
-    code, out, err, started = run("steps=5,6", "study=rq9", "-m")
+    code, out, err, started = run("steps=5,6", "study=rq3", "-m")
     assert (code, err, started) == (0, "", [5, 6])
-    assert "next: python analysis/make_figures.py rq9" in out
-    code, out, _, started = run("steps=5,6,7", "study=rq9", "-m")
+    assert out.endswith("2 runs finished in outputs/rq3\nnext: python analysis/make_figures.py rq3\n")
+    code, out, _, started = run("steps=5,6,7", "study=rq3", "-m")
     assert (code, started) == (0, [7])
     assert out.count("already finished; rerun=true runs it again") == 2
-    _, _, _, started = run("steps=6", "study=rq9", "rerun=true")
-    assert started == [6]
+    _, out, _, started = run("steps=6", "study=rq3", "rerun=true")
+    assert started == [6] and "1 run finished" in out
 
 
-@pytest.mark.parametrize(("study", "is_drawn"), [("rq9", True), ("rq9_lr", True), ("rq9x", False), ("mine", False)])
-def test_a_study_of_a_question_says_how_it_is_drawn(run, study, is_drawn):
+def test_every_point_of_a_sweep_is_counted_skipped_or_not(run):
+    run("steps=6", "study=mine")
+    _, out, _, _ = run("steps=5,6,7", "study=mine", "-m")
+    lines = out.splitlines()
+    assert [line.split(" ")[0] for line in lines[:3]] == ["[1/3]", "[2/3]", "[3/3]"]
+    assert "already finished" in lines[1] and "left" not in lines[1]
+    assert lines[2].endswith(" left)"), "one has run, so that the rest can be told"
+    _, out, _, _ = run("steps=8", "study=mine")
+    assert out.startswith("outputs/mine/steps=8-")
+
+
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        (["study=rq3"], "rq3"),
+        (["study=rq5_lr"], "rq5_lr"),
+        (["study=rq3_mine"], "rq3_mine"),
+        (["+rq=rq3", "study=mine", "release_period=4"], "rq3=mine"),
+        (["+rq=rq5_frontier_topk", "study=mine", "density=0.01", "seed=42"], "rq5=mine"),
+    ],
+)
+def test_a_question_says_how_it_is_drawn_whatever_the_study(run, argv, told):
+    _, out, _, _ = run("steps=5,6", *argv, "-m")
+    assert out.endswith(f"\nnext: python analysis/make_figures.py {told}\n")
+
+
+@pytest.mark.parametrize("study", ["rq9", "rq3x", "mine"])
+def test_a_study_of_ones_own_says_where_its_results_are(run, study):
+    """A table of all runs, or the files of the one there is; and how to upload what W&B has."""
+    _, out, _, _ = run("steps=5,6", f"study={study}", "-m")
+    assert out.endswith(
+        f"next: python -c \"from igrad import results; print(results.load('{study}').runs)\"  # a row per run\n"
+    )
+    [directory] = Path(f"outputs/{study}").glob("steps=5-*")
+    (directory / "wandb" / "offline-run-1").mkdir(parents=True)
     _, out, _, _ = run("steps=5", f"study={study}")
-    assert (f"next: python analysis/make_figures.py {study}\n" in out) == is_drawn
+    first, second = out.splitlines()[-2:]
+    assert first.startswith(f"next: {directory}/summary.json") and second.startswith(
+        f"next: wandb sync {directory}/wandb/"
+    )
 
 
 def test_manifest_names_all_points_and_the_command(run):
@@ -278,15 +317,27 @@ def test_ctrl_c_while_everything_is_being_imported_is_one_line(tmp_path, seconds
     assert "Traceback" not in told and told.splitlines()[-1].startswith("interrupted"), told
 
 
-def test_help_fits_on_a_screen_and_names_every_knob(tmp_path):
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "run.py"), "--help"], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
+def test_help_fits_on_a_screen_and_names_every_group_option_and_knob(tmp_path):
+    (tmp_path / "sparsifier").mkdir()
+    (tmp_path / "sparsifier" / "mine.yaml").write_text("_target_: mine.Mine\n")
+    argv = [sys.executable, str(ROOT / "run.py"), "--help", "--config-dir", str(tmp_path)]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=True)
     lines = done.stdout.splitlines()
-    assert len(lines) <= 45
-    assert max(map(len, lines)) <= 200
-    knobs = set(OmegaConf.load(ROOT / "conf" / "config.yaml")) - {"defaults", "hydra", "components"}
-    words = set(done.stdout.split())
-    assert knobs <= words
+    assert len(lines) <= 50
+    assert max(map(len, lines)) <= 120
+    words = done.stdout.replace("=", " ").replace(",", " ").replace("*", " ").split()
+    assert {knob.name for knob in knobs()} - {"method"} <= set(words)
     for group in [path.name for path in (ROOT / "conf").iterdir() if path.is_dir()]:
-        assert f"{group}:" in words
+        assert f"{group}:" in words or f"+{group}:" in words
+        assert {path.stem for path in (ROOT / "conf" / group).glob("*.yaml")} <= set(words)
+    assert "mine" in words, "options of --config-dir too"
+
+
+@pytest.mark.parametrize("argv", [["+rq=rq3"], ["+rq=rq3", "+scale=paper"], ["--config-dir", "mine", "+scale=small"]])
+def test_a_configuration_can_be_seen(run, argv, tmp_path):
+    (tmp_path / "mine" / "scale").mkdir(parents=True)
+    (tmp_path / "mine" / "scale" / "small.yaml").write_text("# @package _global_\nsteps: 5\n")
+    code, out, err, started = run(*argv, "--cfg", "job")
+    assert (code, err, started) == (0, "", [])
+    shown = OmegaConf.create(out)
+    assert shown.num_processes == (4 if "+scale=paper" in argv else 2) and "hydra" not in shown

@@ -1,29 +1,35 @@
-"""Weights & Biases: the numbers of metrics.jsonl, under train/ eval/ comm/ importance/."""
+"""Weights & Biases: the numbers of metrics.jsonl under train/ eval/ comm/ importance/, heatmaps, profile and files.
+
+Saved workspaces, reports, tables and fetching runs back are in igrad/track.py.
+"""
 
 from __future__ import annotations
 
 import netrc
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from igrad.config import one_line
+from igrad.tracking.heatmap import picture
+from igrad.tracking.names import SECTIONS, heatmap_name, metric, options
+
 ONLINE_WAIT_S = 30  # for a connection at the start and for the rest of the upload at the end
-SECTIONS = {
-    "eval": ("val_loss", "val_ppl", "val_accuracy"),
-    "comm": ("select_ms", "pack_ms", "exchange_ms", "unpack_ms", "payload_bytes", "wire_bytes", "total_wire_bytes",
-             "bucket_imbalance", "bucket_cv", "num_overflows", "predicted_exchange_ms", "num_dropped_steps"),
-    "importance": ("num_released", "residual_norm", "tau", "num_important", "achieved_density"),
-}  # fmt: skip
-SECTION_OF = {name: section for section, names in SECTIONS.items() for name in names}
-OPTIONS = ("model", "workload", "sparsifier", "threshold", "residual", "release", "packing", "collective",
-           "value_codec", "index_codec", "deferral", "synchronizer")  # fmt: skip
+AGAINST = {"eval_by_bytes/val_loss": metric("total_wire_bytes"), "eval_by_seconds/val_loss": metric("seconds")}
+TABLES = "tables"  # job type of what is no run of training
+TAGGED = ("model", "workload", "sparsifier", "threshold", "residual", "release", "packing", "collective",
+          "value_codec", "index_codec", "deferral", "synchronizer")  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Wandb:
-    """One W&B run per run, grouped by study, tagged by its main options. Rank 0 alone may use it."""
+    """One W&B run per run, grouped by study; its job type is the method. Rank 0 alone may use it.
+
+    One that breaks down in mid-run is told once and leaves the training alone.
+    """
 
     mode: str  # offline = files in <run directory>/wandb, for `wandb sync`; online = uploaded while training
     project: str
@@ -39,27 +45,26 @@ class Wandb:
                 "or use tracking=wandb_offline"
             )
 
-    def start(self, config: dict[str, Any], directory: Path) -> None:
-        """Open the run. Without a network an online run goes on offline, and says so."""
+    def start(self, config: dict[str, Any], directory: Path, first: int = 0) -> None:
+        """Open the run. Without a network an online run goes on offline, and says so.
+
+        A run that goes on is the same one in W&B if both parts are online; parts that were offline are runs of
+        their own.
+        """
         import wandb  # takes a second
 
+        chosen = options(config)
+        earlier = earlier_id(directory) if first else None
+
         def init(mode: str) -> Any:
-            settings = wandb.Settings(
-                silent=True,
-                console="off",
-                disable_git=True,  # the revision is in the summary
-                x_disable_stats=True,
-                init_timeout=ONLINE_WAIT_S,
-                finish_timeout=ONLINE_WAIT_S,
-                finish_timeout_raises=False,
-            )
+            same = {"id": earlier, "resume": "allow"} if earlier and mode == "online" else {}
             return wandb.init(
-                mode=mode, project=self.project, group=self.study, name=directory.name, dir=directory, config=config,
-                tags=tags(config, self.study), settings=settings,
+                mode=mode, project=self.project, group=self.study, name=directory.name, dir=directory,
+                job_type=config.get("method") or chosen["synchronizer"], config={**config, "options": chosen},
+                tags=tags(config, chosen, self.study), settings=settings(), **same,
             )  # fmt: skip
 
         (directory / "wandb").mkdir(parents=True, exist_ok=True)  # else wandb falls back to a temporary folder
-        os.environ.setdefault("WANDB_SILENT", "true")
         try:
             run = init(self.mode)
         except (wandb.errors.CommError, wandb.errors.AuthenticationError) as error:
@@ -71,30 +76,89 @@ class Wandb:
         run.define_metric("step", hidden=True)
         for section in ("train", *SECTIONS):
             run.define_metric(f"{section}/*", step_metric="step")
-        self.live["run"] = run
+        for name, axis in AGAINST.items():
+            run.define_metric(name, step_metric=axis)
+        self.live.update(run=run, directory=directory)
+
+    def profile(self, path: Path) -> None:
+        """An artifact named by the profile's key, of which this run is told to be a user."""
+        from igrad.tracking.artifacts import profile_artifact  # imports pyarrow, which checking a config does not need
+
+        artifact = profile_artifact(path)
+        # What `use_artifact` does with a new artifact; that refuses offline, and online waits for the upload.
+        self.attempt(lambda run: run._log_artifact(artifact, is_user_created=True, use_after_commit=True))
+
+    def heatmap(self, name: str, values: dict[str, float], step: int) -> None:
+        """An image in the row that comes next."""
+        import wandb
+
+        image = wandb.Image(picture(values, name), caption=f"step {step}")
+        self.attempt(lambda run: run.log({"step": step, heatmap_name(name): image}, commit=False))
 
     def log(self, row: dict[str, Any]) -> None:
-        """A row of metrics.jsonl; values that are None are left out."""
-        values = {f"{SECTION_OF.get(name, 'train')}/{name}": value for name, value in row.items() if name != "step"}
-        self.live["run"].log({"step": row["step"], **{name: v for name, v in values.items() if v is not None}})
+        """A row of metrics.jsonl."""
+        values = {metric(name): value for name, value in row.items() if name != "step"}
+        if "val_loss" in row:
+            values.update(dict.fromkeys(AGAINST, row["val_loss"]))
+        self.attempt(lambda run: run.log({"step": row["step"], **values}))
 
     def finish(self, summary: dict[str, Any]) -> None:
-        """Close the run with its summary; waits a bounded time for what is not yet uploaded."""
-        run = self.live.pop("run")
-        run.summary.update(summary)
-        run.finish(exit_code=0 if summary.get("status") == "finished" else 1)
+        """Close the run with its summary and its files; waits a bounded time for what is not yet uploaded."""
+        from igrad.tracking.artifacts import run_artifact
+
+        def close(run: Any) -> None:
+            run.summary.update(summary)
+            try:
+                run.log_artifact(run_artifact(self.live["directory"], f"run-{run.id}"))
+            finally:  # online, an artifact needs the server at once; what else was logged is waited for
+                run.finish(exit_code=0 if summary.get("status") == "finished" else 1)
+
+        self.attempt(close)
+        self.live.clear()
+
+    def attempt(self, act: Callable[[Any], Any]) -> None:
+        """Do something with the run, unless it has broken down: then W&B's own process has died, or its disk is full.
+
+        Online, a lost connection is no such thing: it is waited for in the background.
+        """
+        import wandb
+
+        if "run" not in self.live:
+            return
+        try:
+            act(self.live["run"])
+        except (OSError, wandb.errors.Error) as error:
+            del self.live["run"]
+            print(f"W&B broke down ({one_line(error)}); the run goes on without it", flush=True)
 
 
-def tags(config: dict[str, Any], study: str) -> list[str]:
+def settings() -> Any:
+    """Of every run: nothing on the terminal, no machine statistics, bounded waits."""
+    import wandb
+
+    os.environ.setdefault("WANDB_SILENT", "true")  # for what is printed before the settings count
+    return wandb.Settings(
+        silent=True,
+        console="off",
+        disable_git=True,  # the revision is in the summary
+        x_disable_stats=True,
+        init_timeout=ONLINE_WAIT_S,
+        finish_timeout=ONLINE_WAIT_S,
+        finish_timeout_raises=False,
+    )
+
+
+def tags(config: dict[str, Any], chosen: dict[str, str], study: str) -> list[str]:
     """The study and the point's main options, each in W&B's 64 characters."""
-    chosen = [study[:64]]
-    for group in OPTIONS:
-        target = (config.get(group) or {}).get("_target_", "")
-        if target:
-            chosen.append(f"{group}:{target.split('.')[-2]}"[:64])
     knobs = ("method", "density", "release_period", "seed")
-    chosen += [f"{key}:{config[key]}"[:64] for key in knobs if config.get(key) is not None]
-    return chosen
+    told = {**{group: chosen[group] for group in TAGGED if group in chosen}, **{key: config.get(key) for key in knobs}}
+    return [study[:64], *(f"{name}:{value}"[:64] for name, value in told.items() if value is not None)]
+
+
+def earlier_id(directory: Path) -> str | None:
+    """The id of the online run that a run directory has had last."""
+    started = sorted((directory / "wandb").glob("run-*-*"))
+    return started[-1].name.rpartition("-")[2] if started else None
 
 
 def has_api_key() -> bool:

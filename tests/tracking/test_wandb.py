@@ -3,84 +3,161 @@
 from __future__ import annotations
 
 import json
-import struct
-from collections.abc import Iterator
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from igrad.tracking.wandb import Wandb, has_api_key, tags
+from igrad import compose, profile
+from igrad.config import GROUPS, KNOBS, plain
+from igrad.trace import Trace
+from igrad.tracking.names import SECTIONS, metric, options
+from igrad.tracking.wandb import Wandb, earlier_id, has_api_key, tags
+from tests.strategies import options as options_of
+from tests.tracking import records
 
-CONFIG = {"seed": 42, "density": 0.01, "release_period": 4,
-          "sparsifier": {"_target_": "igrad.sparsifier.topk.TopK", "density": 0.01}}  # fmt: skip
-
-
-def records(path: Path) -> Iterator[Any]:
-    """The protobuf records of a .wandb file: a 7-byte header, then LevelDB's log format."""
-    from wandb.proto.wandb_internal_pb2 import Record
-
-    content, position, whole = path.read_bytes(), 7, b""
-    assert content[:4] == b":W&B"
-    while position + 7 <= len(content):
-        if 32768 - position % 32768 < 7:  # no header is split over two blocks
-            position += 32768 - position % 32768
-            continue
-        _, length, kind = struct.unpack("<IHB", content[position : position + 7])
-        whole += content[position + 7 : position + 7 + length]
-        position += 7 + length
-        if kind in (1, 4):  # full, last
-            record = Record()
-            record.ParseFromString(whole)
-            whole = b""
-            yield record
+[POINT] = compose.points(["+method=ig_adtopk", "study=rq3", "release_period=8", "tracking=none"])
+CONFIG = plain(POINT.cfg)
+HELD = {f"{layer}.{kind}": float(layer) for layer in range(3) for kind in ("q", "fc1")}
+RUN = "release_period=8"
+ROWS = [
+    {"step": 0, "seconds": 0.0, "val_loss": 3.5, "total_wire_bytes": 0},
+    {"step": 10, "seconds": 1.0, "train_loss": 2.5, "total_wire_bytes": 9000, "wire_bytes": 900, "residual_norm": 0.5},
+    {"step": 20, "seconds": 2.0, "train_loss": 2.25, "val_loss": 3.0, "total_wire_bytes": 18000, "wire_bytes": 900},
+]  # fmt: skip
+MANIFESTS = {"of_this": [RUN, "release_period=4"], "of_another": ["release_period=4"]}
 
 
 @pytest.fixture(scope="module")
-def logged(tmp_path_factory) -> dict[str, list[Any]]:
-    directory = tmp_path_factory.mktemp("run")
+def directory(tmp_path_factory) -> Path:
+    """A run directory of rq3, as it is when a run of 20 steps has finished."""
+    root = tmp_path_factory.mktemp("outputs")
+    measures = {name: np.ones((2, len(HELD))) for name in ("retained", "gradient", "saliency")}
+    profile.save(root / "0123abcd.parquet", Trace(steps=[1, 2], numel=dict.fromkeys(HELD, 8)), measures, {"seed": 42})
+    for name, runs in MANIFESTS.items():
+        (root / "rq3/sweeps").mkdir(parents=True, exist_ok=True)
+        (root / f"rq3/sweeps/{name}.json").write_text(json.dumps({"points": [{"name": run} for run in runs]}))
+    directory = root / "rq3" / RUN
     tracker = Wandb(mode="offline", project="igrad", study="rq3")
     tracker.start(CONFIG, directory)
-    for step, loss in ((0, None), (10, 2.5), (20, 2.25)):
-        tracker.log({"step": step, "train_loss": loss, "val_loss": 3.0, "wire_bytes": 100 + step, "residual_norm": 0.5})
+    tracker.profile(root / "0123abcd.parquet")
+    for row in ROWS:
+        tracker.heatmap("residual_norm", HELD, row["step"])
+        tracker.log(row)
+    for name in ("config.yaml", "metrics.jsonl", "summary.json"):
+        (directory / name).write_text(name)
     tracker.finish({"status": "finished", "final": {"val_loss": 3.0}})
-    [path] = (directory / "wandb").glob("offline-run-*/*.wandb")
-    found: dict[str, list[Any]] = {}
-    for record in records(path):
-        found.setdefault(record.WhichOneof("record_type"), []).append(record)
-    return found
+    return directory
 
 
-def items(entries: Any) -> dict[str, Any]:
-    return {entry.key or "/".join(entry.nested_key): json.loads(entry.value_json) for entry in entries}
+@pytest.fixture(scope="module")
+def logged(directory) -> dict[str, list[Any]]:
+    """The records of its .wandb file, by type."""
+    return records.by_type(directory)
+
+
+def history(logged: dict[str, list[Any]]) -> list[dict[str, Any]]:
+    rows = [records.items(record.history.item) for record in logged["history"]]
+    return [{name: value for name, value in row.items() if not name.startswith("_")} for row in rows]
+
+
+IMAGE = "importance/residual_norm_by_component"
 
 
 def test_rows_come_back_under_their_sections(logged):
-    rows = [items(record.history.item) for record in logged["history"]]
-    rows = [{name: value for name, value in row.items() if not name.startswith("_")} for row in rows]
-    assert rows == [
-        {"step": 0, "eval/val_loss": 3.0, "comm/wire_bytes": 100, "importance/residual_norm": 0.5},
-        *(
-            {"step": step, "train/train_loss": loss, "eval/val_loss": 3.0, "comm/wire_bytes": 100 + step,
-             "importance/residual_norm": 0.5}
-            for step, loss in ((10, 2.5), (20, 2.25))
-        ),
-    ]  # fmt: skip
+    rows = [{name: value for name, value in row.items() if not name.startswith(IMAGE)} for row in history(logged)]
+    for row, logged_row in zip(ROWS, rows, strict=True):
+        named = {metric(name): value for name, value in row.items() if name != "step"}
+        if "val_loss" in row:
+            named |= {"eval_by_bytes/val_loss": row["val_loss"], "eval_by_seconds/val_loss": row["val_loss"]}
+        assert logged_row == {"step": row["step"], **named}
+    assert {name.split("/")[0] for name in rows[1]} == {"step", "train", "comm", "importance"}
 
 
-def test_the_run_is_grouped_and_tagged_and_keeps_its_config(logged):
+def test_heatmaps_are_in_the_run_folder(directory, logged):
+    [folder] = (directory / "wandb").glob("offline-run-*/files")
+    for row in history(logged):
+        assert row[f"{IMAGE}._type"] == "image-file"
+        assert (folder / row[f"{IMAGE}.path"]).read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_run_is_grouped_and_tagged_by_study_and_method(logged):
     run = logged["run"][0].run
-    assert (run.project, run.run_group) == ("igrad", "rq3")
-    assert {"rq3", "sparsifier:topk", "release_period:4"} <= set(run.tags)
-    config = items(run.config.update)
-    assert config["seed"] == 42
-    assert config["sparsifier"] == CONFIG["sparsifier"]
+    assert (run.project, run.run_group, run.job_type) == ("igrad", "rq3", "ig_adtopk")
+    assert {"rq3", "sparsifier:adtopk", "release_period:8", "method:ig_adtopk"} <= set(run.tags)
 
 
-def test_every_section_is_drawn_against_the_step(logged):
-    metrics = {record.metric.glob_name: record.metric.step_metric for record in logged["metric"]}
-    for section in ("train", "eval", "comm", "importance"):
+def test_runs_can_be_filtered_by_every_knob_and_option(logged):
+    config = records.items(logged["run"][0].run.config.update)
+    assert set(KNOBS) <= set(config)
+    assert {name: config[name] for name in CONFIG} == CONFIG
+    assert set(config["options"]) == set(GROUPS)
+    assert all(option in options_of(group) for group, option in config["options"].items())
+    assert config["options"]["sparsifier"] == "adtopk"
+
+
+def test_every_panel_has_its_x_axis(logged):
+    metrics = {m.name or m.glob_name: m.step_metric for m in (record.metric for record in logged["metric"])}
+    for section in ("train", *SECTIONS):
         assert metrics[f"{section}/*"] == "step"
+    assert metrics["eval_by_bytes/val_loss"] == "comm/total_wire_bytes"
+    assert metrics["eval_by_seconds/val_loss"] == "train/seconds"
+
+
+def test_the_profile_is_an_input_and_the_files_are_an_output(directory, logged):
+    used, made = (record.artifact for record in logged["artifact"])
+    assert (used.type, used.name, used.use_after_commit) == ("profile", "profile-0123abcd", True)
+    assert json.loads(used.metadata) == {"seed": 42}
+    assert (made.type, made.use_after_commit) == ("run", False)
+    paths = {entry.path: Path(entry.local_path) for entry in made.manifest.contents}
+    own = {f"rq3/{RUN}/{name}" for name in ("config.yaml", "metrics.jsonl", "summary.json")}
+    assert set(paths) == own | {"rq3/sweeps/of_this.json"}
+    assert all(path.is_absolute() and path.is_file() for path in paths.values())
+    assert [entry.path for entry in used.manifest.contents] == ["profiles/0123abcd.parquet"]
+
+
+def test_the_curves_can_be_read_in_a_terminal(directory, logged):
+    """`wandb leet inspect --json` prints every row of the history."""
+    command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(directory / "wandb")]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    rows = [each["history"]["item"] for each in map(json.loads, told) if each["type"] == "history"]
+    for row, shown in zip(ROWS, rows, strict=True):
+        assert {metric(name): value for name, value in row.items() if name != "step"}.items() <= shown.items()
+
+
+def test_a_run_without_its_tracker_goes_on(tmp_path, capsys):
+    tracker = Wandb(mode="offline", project="igrad", study="s")
+    tracker.start(CONFIG, tmp_path)
+    gone = BrokenRun(tracker.live["run"])
+    tracker.live["run"] = gone
+    for step in range(3):
+        tracker.log({"step": step, "train_loss": 1.0})
+    tracker.heatmap("residual_norm", HELD, 2)
+    tracker.finish({"status": "finished"})
+    assert gone.num_calls == 1
+    assert capsys.readouterr().out.count("W&B broke down (Connection lost)") == 1
+    gone.run.finish()
+
+
+class BrokenRun:
+    """What is left of a run when W&B's own process was killed."""
+
+    def __init__(self, run: Any) -> None:
+        self.run, self.num_calls = run, 0
+
+    def log(self, *args: Any, **options: Any) -> None:
+        self.num_calls += 1
+        raise ConnectionResetError("Connection lost")
+
+
+def test_a_run_that_goes_on_finds_its_online_part(tmp_path):
+    for name in ("run-20250101_000000-first", "run-20250102_000000-second", "offline-run-20250103_000000-third"):
+        (tmp_path / "wandb" / name).mkdir(parents=True)
+    assert earlier_id(tmp_path) == "second"
+    assert earlier_id(tmp_path / "elsewhere") is None
 
 
 def test_the_terminal_stays_silent(tmp_path, capfd):
@@ -115,4 +192,4 @@ def test_an_unreachable_server_does_not_stop_the_run(tmp_path, monkeypatch, caps
 
 
 def test_tags_fit():
-    assert all(len(tag) <= 64 for tag in tags(CONFIG | {"density": 10.0**-70}, "s" * 80))
+    assert all(len(tag) <= 64 for tag in tags({"density": 10.0**-70}, options(CONFIG), "s" * 80))
