@@ -10,6 +10,7 @@ import yaml
 from igrad import compose, config
 from igrad.compose import CONF
 from igrad.config import GROUPS, KNOBS, build, check, config_hash
+from tests.sweeps import thin
 
 ROOT = CONF.parent
 OPTIONS = sorted(
@@ -59,7 +60,8 @@ def test_every_module_has_a_yaml_or_serves_one_that_has(path):
 
 
 @pytest.mark.parametrize("delta", DELTAS)
-def test_every_delta_composes(delta):
+def test_every_delta_composes(delta, monkeypatch):
+    thin(monkeypatch)
     points = compose.points([delta])
     for point in points:
         check(point.cfg)

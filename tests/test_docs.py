@@ -10,6 +10,7 @@ import pytest
 
 from igrad import compose, config_reference
 from igrad.config import GROUPS, check
+from tests.sweeps import thin
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")])
@@ -50,18 +51,8 @@ def test_every_link_leads_somewhere(page):
 @pytest.mark.parametrize("command", [command for command in RUNS if not TESTED_ELSEWHERE.fullmatch(command)])
 def test_every_run_that_is_named_composes(command, monkeypatch):
     """Of a sweep the points in which a value of the command line comes first; axes of rq files are tested with them."""
-    argv, split = shlex.split(command), compose.BasicSweeper.split_arguments
-    told = tuple(f"{argument.split('=')[0]}=" for argument in argv)
-
-    def thinned(*args):
-        [batch], seen = split(*args), set()
-        for point in batch:
-            new = {override for override in point if override.startswith(told)} - seen
-            seen |= new
-            if new:
-                yield point
-
-    monkeypatch.setattr(compose.BasicSweeper, "split_arguments", lambda *args: [list(thinned(*args))])
+    argv = shlex.split(command)
+    thin(monkeypatch, tuple(f"{argument.split('=')[0]}=" for argument in argv))
     monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
     points = compose.points(argv)
     assert points
