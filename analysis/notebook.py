@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pandas as pd
@@ -10,6 +12,16 @@ from IPython.display import Image, Markdown, display
 from matplotlib.figure import Figure
 
 from analysis import printed, style
+from igrad import results
+from igrad.results import Study
+
+
+def study(question: ModuleType) -> Study:
+    """The complete sweeps of an RQ (its module in rq/), of one setting; in outputs/ here or beside this folder."""
+    name = question.__name__.split(".")[-1]
+    places = [Path("outputs"), Path("../outputs")]
+    folder = next((place for place in places if (place / name).is_dir()), places[0])
+    return results.load(name, folder).complete().setting(question.AXES)
 
 
 def table(frame: pd.DataFrame) -> None:

@@ -20,8 +20,7 @@ VISIBLE = 0.5e-4  # what four decimals can show
 
 def booktabs(table: pd.DataFrame) -> str:
     """A LaTeX tabular; needs \\usepackage{booktabs}. `note` goes below the table."""
-    notes = [str(note) for note in table["note"].unique()] if "note" in table else []
-    table = table.drop(columns="note", errors="ignore")
+    notes, table = noted(table)
     headings, cells = columns(table)
     align = "".join("r" if pd.api.types.is_numeric_dtype(table[name]) else "l" for name in shown(table))
     rows = [" & ".join(text.translate(LATEX) for text in row) + r" \\" for row in (headings, *zip(*cells, strict=True))]
@@ -29,6 +28,22 @@ def booktabs(table: pd.DataFrame) -> str:
     lines = [rf"\begin{{tabular}}{{{align}}}", r"\toprule", rows[0], r"\midrule", *rows[1:],
              *([r"\midrule", *foot] if foot else []), r"\bottomrule", r"\end{tabular}"]  # fmt: skip
     return "\n".join(lines) + "\n"
+
+
+def markdown(table: pd.DataFrame) -> str:
+    """A table as GitHub shows it; `note` goes below."""
+    notes, table = noted(table)
+    headings, cells = columns(table)
+    line = ["---:" if pd.api.types.is_numeric_dtype(table[name]) else ":---" for name in shown(table)]
+    rows = [[text.replace("|", r"\|") for text in row] for row in (headings, *zip(*cells, strict=True))]
+    lines = [f"| {' | '.join(row)} |" for row in (rows[0], line, *rows[1:])]
+    return "\n".join([*lines, *(f"\n*{note}*" for note in notes)]) + "\n"
+
+
+def noted(table: pd.DataFrame) -> tuple[list[str], pd.DataFrame]:
+    """The notes of a table, and the table without them."""
+    notes = [str(note) for note in table["note"].unique()] if "note" in table else []
+    return notes, table.drop(columns="note", errors="ignore")
 
 
 def columns(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
@@ -62,9 +77,9 @@ def units(name: str, values: pd.Series) -> tuple[float, str]:
 def decimals(values: pd.Series, sd: pd.Series, scale: float) -> int:
     """Two significant digits of the smallest sd that shows at all, else four of the largest value; at most 4.
 
-    Whole numbers stay whole.
+    Whole numbers stay whole, unless a unit scales them.
     """
-    if not pd.api.types.is_float_dtype(values) or (scale == 1 and (values.dropna() % 1 == 0).all()):
+    if not pd.api.types.is_numeric_dtype(values) or (scale == 1 and (values.dropna() % 1 == 0).all()):
         return 0
     spread = (sd * scale)[sd * scale >= VISIBLE].min()
     if spread == spread:

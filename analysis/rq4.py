@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis import style
@@ -21,14 +20,6 @@ def figures(study: Study) -> dict[str, Figure]:
     return drawn
 
 
-def packing_axis(axes: Axes, names: list[str]) -> None:
-    """One row per packing, the first on top."""
-    axes.set_yticks(range(len(names)), names)
-    axes.set_ylim(len(names) - 0.5, -0.5)
-    axes.grid(False, axis="y")
-    axes.set_ylabel("packing")
-
-
 def balance(table: pd.DataFrame) -> Figure:
     """Largest bucket over the mean and overflows per step, one row per packing, one mark per sparsifier."""
     names = sorted_packings(table)
@@ -42,7 +33,7 @@ def balance(table: pd.DataFrame) -> Figure:
             bars: dict[str, Any] = {"xerr": sd if sd.any() else None, "capsize": 2, "elinewidth": 0.8}
             look = {"color": colors[sparsifier], "marker": markers[sparsifier], "linestyle": "none"}
             axes.errorbar(rows[column], height, label=sparsifier, **bars, **look)
-        packing_axis(axes, names)
+        style.rows_axis(axes, names, "packing")
         axes.margins(x=0.08)
         axes.set_xlabel(style.label(column))
     panels[0].axvline(1, color=style.GREY, linestyle=":", zorder=1)
@@ -69,7 +60,7 @@ def phases(table: pd.DataFrame) -> Figure:
         bars: dict[str, Any] = {"xerr": sd if sd.any() else None, "capsize": 2, "elinewidth": 0.8}
         axes.errorbar(rows["step_share"], height, label="step", **bars, **tick)
         axes.axvline(1, color=style.GREY, linestyle=":", zorder=0)
-        packing_axis(axes, names)
+        style.rows_axis(axes, names, "packing")
         axes.set_title(f"sparsifier: {sparsifier}", loc="left")
     panels[-1].set_xlabel(style.label("step_share"))
     handles = [style.handle(p, color=color, marker="s", linestyle="none") for p, color in style.PHASE_COLORS.items()]

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from analysis import style
 from igrad.results import Study, over_seeds
@@ -68,7 +68,8 @@ def looks(rows: pd.DataFrame) -> dict[str, dict[str, Any]]:
 
 def title(rows: pd.DataFrame, *more: str) -> str:
     """How to read a figure; what is peculiar to it in a second line."""
-    return f"{style.seeds(rows)}; hollow: replicas differ\n{'; '.join(more)}".strip()
+    hollow = ["hollow: replicas differ"] if rows["replicas"].str.startswith(rq5.APART).any() else []
+    return "\n".join(filter(None, ("; ".join([style.seeds(rows), *hollow]), "; ".join(more))))
 
 
 def by_group(rows: pd.DataFrame) -> tuple[Figure, dict[str, Axes]]:
@@ -90,15 +91,6 @@ def write(figure: Figure, names: dict[Axes, list[Name]]) -> None:
         right = axes.get_xlim()[1]
         ends = [(right if name.x is None else name.x, name.y, name.text, name.color) for name in mine]
         style.label_beside(axes, ends)
-
-
-def bytes_axis(axes: Axes) -> None:
-    """A log x axis; over several decades, a tick for each."""
-    axes.set_xscale("log")
-    style.bytes_axis(axes.xaxis, log=True)
-    low, high = axes.get_xlim()
-    if high > 50 * low:
-        axes.xaxis.set_major_locator(LogLocator())
 
 
 # -------------------------------------------------------------------------------------------------- curves
@@ -137,7 +129,8 @@ def loss(curves: pd.DataFrame, x: str) -> Figure:
     bottom = list(panels.values())[-1]
     bottom.set_xlabel(style.label(x))
     if by_bytes:
-        bytes_axis(bottom)
+        bottom.set_xscale("log")
+        style.bytes_axis(bottom.xaxis, log=True)
     told = ["dotted: flush, or nothing sent", "indicative: runs apart"][: 1 + (x == "seconds")]
     figure.suptitle(title(curves, *told), fontsize=7)
     write(figure, names)
@@ -182,11 +175,8 @@ def step_time(each: pd.DataFrame) -> Figure:
     tick: dict[str, Any] = {"color": "black", "marker": "|", "markersize": 8, "linestyle": "none"}
     bars: dict[str, Any] = {"xerr": sd if sd.any() else None, "capsize": 2, "elinewidth": 0.8}
     axes.errorbar(table["step_ms"], table.index, label="step", **bars, **tick)
-    axes.set_yticks(table.index, table["method"])
-    axes.set_ylim(len(table) - 0.5, -0.5)
-    axes.grid(False, axis="y")
+    style.rows_axis(axes, list(table["method"]), "method")
     axes.set_xlabel(style.label("step_ms"))
-    axes.set_ylabel("method")
     handles = [style.handle(p, color=color, marker="s", linestyle="none") for p, color in style.PHASE_COLORS.items()]
     handles.append(style.handle("whole step", color="black", marker="|", markersize=8, linestyle="none"))
     style.legend(figure, style.rows_of(handles, 3), f"{style.seeds(table)}; indicative: runs apart")
@@ -223,7 +213,8 @@ def frontier(each: pd.DataFrame) -> Figure:
         )
         for row in quiet.itertuples():
             axes.axhline(row.val_loss, color=look[row.family]["color"], linestyle=":", linewidth=0.9, label=row.family)
-        bytes_axis(axes)
+        axes.set_xscale("log")
+        style.bytes_axis(axes.xaxis, log=True)
         axes.set_xlabel(style.label(column))
         axes.set_ylabel(style.label("val_loss"))
         at = [*edge[column], *(None for _ in quiet.index)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +92,9 @@ LABELS = {
     "total_bytes": "wire bytes per rank, flush included",
     "peak_rate": "peak learning rate",
     "num_processes": "ranks N",
+    "steps": "steps of the run",
+    # benchmarks
+    "num_ranks": "ranks N",
 }
 
 # The same, short enough for the head of a table; bytes get their unit from the values.
@@ -143,6 +146,17 @@ HEADINGS = {
     "to_dense_steps": "steps",
     "to_dense_bytes": "wire",
     "to_dense_s": "time (s)",
+    "to_target_steps": "steps",
+    "to_target_bytes": "run + flush",
+    "to_target_s": "time (s)",
+    "over_target": "Δ target",
+    # benchmarks
+    "measured_bytes": "interface",
+    "said_bytes": "said",
+    "select_ms": "select (ms)",
+    "fastest": "fastest other way",
+    "fastest_ms": "takes (ms)",
+    "ok": "holds",
 }
 
 
@@ -158,12 +172,23 @@ def axis_label(column: str) -> str:
     return label(column).replace(" (", "\n(")
 
 
-def panels(num: int, height: float, sharex: bool = True) -> tuple[Figure, list[Axes]]:
-    """A one-column figure with panels (of `height` inches) one above the other, in this style."""
+def panels(
+    num: int, height: float, sharex: bool = True, ratios: Sequence[float] | None = None
+) -> tuple[Figure, list[Axes]]:
+    """A one-column figure with panels (of `height` inches, the highest where they differ) one above the other."""
     matplotlib.rcParams.update(RC)
-    figure = Figure(figsize=(WIDTH, num * height + 0.55), layout="constrained")
-    axes = figure.subplots(num, 1, sharex=sharex, squeeze=False)[:, 0]
+    total = height * (num if ratios is None else sum(ratios) / max(ratios))
+    figure = Figure(figsize=(WIDTH, total + 0.55), layout="constrained")
+    axes = figure.subplots(num, 1, sharex=sharex, squeeze=False, height_ratios=ratios)[:, 0]
     return figure, list(axes)
+
+
+def rows_axis(axes: Axes, names: Sequence[str], label: str = "") -> None:
+    """One row per name, the first on top."""
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.grid(False, axis="y")
+    axes.set_ylabel(label)
 
 
 def colors(names: Iterable[Any]) -> dict[Any, str]:
@@ -230,8 +255,16 @@ def powers_axis(axes: Axes, values: Iterable[int]) -> None:
 
 
 def bytes_axis(axis: Any, log: bool = False) -> None:
-    """Ticks such as 50 kB."""
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5)) if log else MaxNLocator(4, steps=[1, 2, 5, 10]))
+    """Ticks such as 50 kB, as many as have room; when all is drawn, since a log axis goes by its limits."""
+    low, high = axis.get_view_interval()
+    decades = np.log10(high / low) if log else 0
+    if high < 1.25 * low:  # digits take room
+        ticks: Any = MaxNLocator(3, steps=[1, 2, 5, 10])
+    elif decades < 0.7:
+        ticks = MaxNLocator(4, steps=[1, 2, 2.5, 5, 10], min_n_ticks=3)
+    else:
+        ticks = LogLocator(subs=(1, 2, 5) if decades < 1.2 else (1, 3) if decades < 1.8 else (1,), numticks=5)
+    axis.set_major_locator(ticks)
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(EngFormatter(unit="B"))
 
@@ -241,14 +274,14 @@ def label_beside(axes: Axes, ends: list[tuple[float, float, str, Any]]) -> None:
 
     At the heights nearest to their own at which none lies on another. Limits and layout must be final.
     """
-    from sklearn.isotonic import isotonic_regression  # takes a second
+    from scipy.optimize import isotonic_regression  # comes with scikit-learn; takes a while
 
     ends = sorted(ends, key=lambda end: end[1])
     gap = 1.3 * NAME_SIZE * axes.figure.dpi / 72 / axes.get_window_extent().height  # of the panel
     inside = axes.transData + axes.transAxes.inverted()
     own = np.array([inside.transform((x, y))[1] for x, y, *_ in ends])
     steps = gap * np.arange(len(ends))
-    free = isotonic_regression(own - steps).clip(0, max(0, 1 - steps[-1])) + steps
+    free = isotonic_regression(own - steps).x.clip(0, max(0, 1 - steps[-1])) + steps
     for (x, y, name, color), at in zip(ends, free, strict=True):
         axes.text(1.05, at, name, transform=axes.transAxes, fontsize=NAME_SIZE, color=color, va="center")
         line = ConnectionPatch((x, y), (1.04, at), axes.transData, axes.transAxes, color=color, linewidth=0.4)

@@ -124,7 +124,8 @@ def load(study: str, root: str | Path = "outputs") -> Study:
             continue
         try:
             config = configs[directory.name] = yaml.load((directory / "config.yaml").read_text(), LOADER)
-            chosen = told[directory.name] = knobs(config)
+            older = {key: value for key, value in defaults().items() if key not in config}
+            chosen = told[directory.name] = knobs({**config, **older})
             profiled = {"profile_file": profile_file(summary.get("profile"), Path(root))}
             rows.append({"run": directory.name, **chosen, **results(summary), **profiled})
             lines = (directory / "metrics.jsonl").read_text().splitlines()
@@ -224,6 +225,13 @@ def profile_file(told: str | None, root: Path) -> str | None:
         return None
     places = (root.parent / told, root / "profiles" / Path(told).name)
     return str(next((path for path in places if path.is_file()), places[0]))
+
+
+@functools.cache
+def defaults() -> dict[str, Any]:
+    """The plain values of conf/config.yaml: what a run has from before a key was there."""
+    told = yaml.safe_load((CONF / "config.yaml").read_text())
+    return {key: value for key, value in told.items() if not isinstance(value, dict | list)}
 
 
 def knobs(config: dict[str, Any]) -> dict[str, Any]:

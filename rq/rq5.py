@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ FAMILIES = {  # in the order of tables; others come after those of their group
     "local": ("local_sgd", "streaming_local", "diloco", "local_topk", "ig_local"),
 }
 APART = "apart"  # the ranks' models never meet: their times count, their loss is no method's
+ONE = "one"  # rank alone: a level to compare with, no way to synchronise
 
 QUALITY = ("peak_rate", "val_loss", "best_val_loss", "val_ppl", "val_accuracy", "loss_over_adtopk", "loss_over_dense")
 BYTES = ("payload_bytes", "wire_bytes", "flush_wire_bytes", "total_bytes", "saved_over_adtopk", "saved_over_dense")
@@ -74,9 +76,10 @@ def named(study: Study, ignore: Iterable[str] = ()) -> pd.DataFrame:
     runs["method"] = runs["family"]
     runs["peak_rate"] = runs["learning_rate"] * runs["learning_rate_factor"]
     known = [name for name in made_of(study) if name.split(".")[0] not in ignore]
+    several = varying_by_family(runs, known)
     for family, mine in runs.groupby("family"):
         own = sets(str(family))
-        names = [name for name in known if varies(mine, name) or (name in own and changed(mine[name], own[name]))]
+        names = [name for name in known if name in several[family] or (name in own and changed(mine[name], own[name]))]
         for i, values in mine[names].iterrows():
             words = [word(name, value) for name, value in values.items() if value == value]
             runs.loc[i, "method"] = f"{family} ({', '.join(words)})" if words else family
@@ -100,11 +103,18 @@ def positions(values: pd.Series) -> pd.Series:
     return values.map(lambda name: f"{order.index(name) if name in order else len(order):02d}{name}")
 
 
-def varies(runs: pd.DataFrame, name: str) -> bool:
-    """Whether a knob tells runs apart; an option's own key does only among the runs of that option."""
-    group = name.split(".")[0]
-    parts = runs.groupby(group, dropna=False)[name] if group != name and group in runs else [("", runs[name])]
-    return any(values.map(repr).nunique() > 1 for _, values in parts)
+def varying_by_family(runs: pd.DataFrame, names: Sequence[str]) -> dict[Any, set[str]]:
+    """The knobs that tell a family's runs apart; an option's own key does only among the runs of that option."""
+    values = defaultdict(set)
+    for run in runs.to_dict("records"):
+        for name in names:
+            group = name.split(".")[0]
+            values[run["family"], name, name != group and run.get(group)].add(repr(run[name]))
+    several: dict[Any, set[str]] = {family: set() for family in runs["family"]}
+    for (family, name, _), told in values.items():
+        if len(told) > 1:
+            several[family].add(name)
+    return several
 
 
 def changed(values: pd.Series, told: Any) -> bool:
@@ -114,8 +124,7 @@ def changed(values: pd.Series, told: Any) -> bool:
 
 def varying(study: Study) -> set[str]:
     """Knobs that vary within a family."""
-    families = named(study).groupby("family")
-    return {name for name in made_of(study) if any(varies(mine, name) for _, mine in families)}
+    return set().union(*varying_by_family(named(study), made_of(study)).values())
 
 
 @functools.cache
@@ -142,7 +151,7 @@ def word(knob: str, value: Any) -> str:
 def kind(run: dict[str, Any]) -> tuple[str, str]:
     """Group and replicas of a run, from what it is made of."""
     if run["num_processes"] == 1:
-        return "baselines", "one"
+        return "baselines", ONE
     if run["synchronizer"] != "importance":
         return "baselines", {"noop": APART, "never": "apart until the end"}.get(run["synchronizer"], "equal")
     if run["deferral"] == "local" and run["num_low"]:
@@ -228,9 +237,10 @@ def to_dense(each: pd.DataFrame) -> pd.DataFrame:
 def on_frontier(table: pd.DataFrame) -> pd.DataFrame:
     """The table with `best_per_step`, `best_per_run`: no other method of its setting has less loss and no more bytes.
 
-    `best_per_step` goes by bytes per step without the flush, `best_per_run` by those of the whole run with it.
+    `best_per_step` goes by bytes per step without the flush, `best_per_run` by those of the whole run with it. Who
+    never synchronises takes no place: ranks that stay apart, and one alone.
     """
-    rivals = table[table["replicas"] != APART]
+    rivals = table[~table["replicas"].isin((APART, ONE))]
     by = [name for name in SETTING if name in table]
     for name, column in (("best_per_step", "wire_bytes"), ("best_per_run", "total_bytes")):
         table[name] = False
@@ -370,6 +380,8 @@ def controls(study: Study) -> list[tuple[str, str]]:
     runs = named(study, ignore=("threshold",))
     said = []
     for method, mine in runs[runs["group"] != "baselines"].groupby("method", sort=False):
+        if not mine["control"].any():
+            continue
         rows = rq2.paired(study.of(study.runs[study.runs["run"].isin(mine["run"])]))
         for _, row in rows.iterrows():
             said.append((f"(c) {method}, {row['policy']} against {row['control']}", rq2.verdict(row, level=0.05)))

@@ -53,6 +53,15 @@ def test_every_finished_run_is_one_row_with_its_knobs_and_results(outputs):
     pd.testing.assert_frame_equal(results.sweeps("rq3", outputs), study.sweeps)
 
 
+def test_a_run_from_before_a_key_was_there_has_its_default(copy):
+    config = next(copy.glob("*/config.yaml"))
+    told = OmegaConf.load(config)
+    rate = told.pop("learning_rate_factor")
+    OmegaConf.save(told, config)
+    study = results.load("rq3")
+    assert set(study.runs["learning_rate_factor"]) == {rate} and list(study.settings(rq3.AXES)) == [""]
+
+
 def test_a_study_without_runs_is_empty(tmp_path):
     study = results.load("rq3", tmp_path)
     assert study.runs.empty and study.curves.empty and study.components.empty and study.sweeps.empty

@@ -12,6 +12,7 @@ from igrad import profile
 from igrad.config import build, digest, plain
 from igrad.interfaces import View
 from igrad.trace import Trace
+from tests.analysis import synthetic
 from tests.analysis.synthetic import Truth
 
 KINDS = ("q", "k", "v", "o", "fc1", "fc2")
@@ -70,3 +71,10 @@ def worse_controls(cfg: DictConfig) -> Truth:
     tau = -np.inf if option == "all" else 0.5
     loss = 3.5 + COST.get(option, 0.0) + 0.01 * (cfg.seed - 42) + jitter
     return Truth(loss, important, important_bytes=15_000 * len(important), tau=tau)
+
+
+# What the sample of each study says; every study has one.
+TRUTHS = {
+    "rq1": workload_effect, "rq2": worse_controls, "rq3": synthetic.rq3, "rq4": synthetic.rq4,
+    **dict.fromkeys(("rq5", "rq5_lr", "rq5_frontier", "rq5_scale", "rq5_target"), synthetic.rq5),
+}  # fmt: skip

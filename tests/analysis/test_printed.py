@@ -38,3 +38,16 @@ def test_a_flag_is_a_word_and_tex_is_ascii():
     tex = printed.booktabs(pd.DataFrame({"control": [True, False], "tau_difference": [0.1, 0.2]}))
     assert "yes & 0.1" in tex and "no & 0.2" in tex
     assert tex.isascii() and r"$|$$\Delta$$\tau$$|$" in tex
+
+
+def test_markdown_has_the_same_cells_a_line_of_dashes_and_the_note_below():
+    frame = pd.DataFrame({"kind": ["a|b", "c"], "val_loss": [3.5, math.nan], "note": "not whole"})
+    assert printed.markdown(frame).splitlines() == [
+        "| kind | val. loss |", "| :--- | ---: |", r"| a\|b | 3.500 |", "| c | – |", "", "*not whole*",
+    ]  # fmt: skip
+    headings, cells = printed.columns(frame.drop(columns="note"))
+    assert all(text.replace("|", r"\|") in printed.markdown(frame) for column in (headings, *cells) for text in column)
+
+
+def test_counts_in_a_unit_are_not_cut_to_whole_ones():
+    assert printed.columns(pd.DataFrame({"wire_bytes": [5_600, 68_291]}))[1] == [["5.60", "68.29"]]

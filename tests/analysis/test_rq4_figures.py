@@ -7,22 +7,20 @@ from matplotlib.figure import Figure
 
 from analysis import rq4 as drawing
 from analysis import style
-from igrad import results
 from rq import rq4
 from rq.times import PHASES
-from tests.analysis import legible, synthetic
 
 SPARSIFIERS = ["threshold", "topk"]
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory):
-    return results.load("rq4", synthetic.complete(tmp_path_factory, "rq4", synthetic.rq4))
+def study(library):
+    return library.study("rq4")
 
 
 @pytest.fixture(scope="module")
-def figures(study) -> dict[str, Figure]:
-    return drawing.figures(study)
+def figures(library) -> dict[str, Figure]:
+    return library.figures("rq4")
 
 
 def names(figure: Figure) -> set[str]:
@@ -44,13 +42,6 @@ def test_there_is_a_figure_for_every_part_of_the_answer(figures, study):
     assert names(figures["balance"]) >= set(SPARSIFIERS)
     assert names(figures["phases"]) >= set(PHASES)
     assert "indicative" in figures["phases"].legends[0].get_title().get_text()
-
-
-def test_no_text_lies_on_another_and_none_is_cut(figures, study):
-    one = {f"{name}, one seed": figure for name, figure in drawing.figures(study.only(seed=42)).items()}
-    for name, figure in {**figures, **one}.items():
-        style.mark(figure, "incomplete: 19 of 20 runs")
-        legible.check(figure, name)
 
 
 @pytest.mark.parametrize(("panel", "column"), [(0, "bucket_imbalance"), (1, "num_overflows")])

@@ -60,7 +60,8 @@ def test_a_seed_without_a_partner_is_not_compared(study):
 def test_staleness_weighs_steps_not_windows(study):
     """A first window of 24 steps and a last one of 8: the ages count 3 to 1."""
     run = study.runs["run"].iloc[0]
-    trace = study.components[(study.components["run"] == run) & study.components["step"].isin([24, 32])].copy()
+    trace = study.components[(study.components["run"] == run) & study.components["step"].isin([16, 32])].copy()
+    trace["step"] = trace["step"].replace(16, 24)
     trace["staleness_steps"] = np.where(trace["step"] == 24, 1.0, 5.0)
     told = rq3.staleness(results.dataclasses.replace(study, components=trace))
     assert told["staleness_steps"].tolist() == [2.0]

@@ -53,9 +53,16 @@ def without(study, *methods: str):
     return study.of(study.runs[~study.runs["method"].isin(methods)])
 
 
-def lines(study, claim: str) -> list[str]:
-    """The sentences that answer a claim."""
-    return [line for line in rq5.conclusion(study).splitlines() if line.startswith(f"- **{claim}")]
+@pytest.fixture(scope="module")
+def said_of(study, frontier):
+    """Conclusions."""
+    return {"rq5": rq5.conclusion(study), "rq5_frontier": rq5.conclusion(frontier)}
+
+
+def lines(told, claim: str) -> list[str]:
+    """The sentences of a conclusion, or of a study's, that answer a claim."""
+    text = told if isinstance(told, str) else rq5.conclusion(told)
+    return [line for line in text.splitlines() if line.startswith(f"- **{claim}")]
 
 
 # ------------------------------------------------------------------------------------------------- what a run is
@@ -191,9 +198,10 @@ def test_a_point_is_on_the_frontier_unless_another_is_as_good_in_both_and_better
 
 def test_who_is_no_method_takes_no_place_on_the_frontier(study):
     cheaper = changed(study, "noop", "val_loss", lambda loss: 0 * loss + 1)
-    for table in (rq5.tables(study)["rq5_bytes"], rq5.tables(cheaper)["rq5_bytes"]):
-        best = table.set_index("method")[["best_per_step", "best_per_run"]]
-        assert not best.loc["noop"].any() and best.loc[["diloco", "never"]].all(axis=None)
+    better = changed(study, "alone", "val_loss", lambda loss: 0 * loss + 1)
+    for one in (study, cheaper, better):
+        best = rq5.tables(one)["rq5_bytes"].set_index("method")[["best_per_step", "best_per_run"]]
+        assert not best.loc[["noop", "alone"]].any(axis=None) and best.loc[["diloco", "never"]].all(axis=None)
     assert not rq5.tables(study)["rq5_bytes"].set_index("method").loc["local_sgd", "best_per_step"]
 
 
@@ -220,9 +228,9 @@ def test_a_rate_of_its_own_is_no_other_method(study):
     assert (table["peak_rate"] == [6e-3 if "topk" in name else 3e-3 for name in table.index]).all()
 
 
-def test_a_study_of_one_rate_is_as_it_is(study):
+def test_a_study_of_one_rate_is_as_it_is(study, said_of):
     assert rq5.at_best_rates(study) is study and "rq5_rates" not in rq5.tables(study)
-    assert not lines(study, "learning rates")
+    assert not lines(said_of["rq5"], "learning rates")
 
 
 def test_only_runs_of_one_setting_are_compared(scale):
@@ -249,10 +257,10 @@ def test_methods_are_one_setting_and_other_scales_are_others(study):
 # ---------------------------------------------------------------------------------------------------- conclusion
 
 
-def test_claim_a_names_the_way_to_a_quarter_and_what_it_costs(frontier):
+def test_claim_a_names_the_way_to_a_quarter_and_what_it_costs(frontier, said_of):
     each = rq5.per_run(frontier)
     for family, reference in (("ig_adtopk", "adtopk_sync"), ("ig_adtopk_ef", "adtopk_sync_ef")):
-        [said] = lines(frontier, f"(a) {family}**")
+        [said] = lines(said_of["rq5_frontier"], f"(a) {family}**")
         base = each[each["method"] == reference].set_index("seed")
         mine = each[(each["family"] == family) & ~each["control"]]
         ratio = mine["wire_bytes"] / mine["seed"].map(base["wire_bytes"])
@@ -262,17 +270,17 @@ def test_claim_a_names_the_way_to_a_quarter_and_what_it_costs(frontier):
         assert f"{cost.mean()[best]:+.3f} ± {cost.std()[best]:.3f} nats per token (2 seeds)" in said
 
 
-def test_claim_a_says_what_is_not_reached_and_what_is_missing(study):
-    [said] = lines(study, "(a) ig_adtopk**")
+def test_claim_a_says_what_is_not_reached_and_what_is_missing(study, said_of):
+    [said] = lines(said_of["rq5"], "(a) ig_adtopk**")
     assert "0.25 is not reached here. The nearest of 1" in said and "sends 0.565 of the wire bytes" in said
     [said] = lines(without(study, "adtopk_sync"), "(a) ig_adtopk**")
     assert said.endswith("cannot be said: no run of `adtopk_sync` here.")
 
 
-def test_claim_b_holds_the_best_composition_against_each_rival_at_its_bytes(frontier):
+def test_claim_b_holds_the_best_composition_against_each_rival_at_its_bytes(frontier, said_of):
     table = rq5.tables(frontier)["rq5_bytes"].set_index("method")
     for claim, column in (("(b) per step", "wire_bytes"), ("(b) whole run", "total_bytes")):
-        [said] = lines(frontier, claim)
+        [said] = lines(said_of["rq5_frontier"], claim)
         best = table.loc["local_topk (R=4)"]
         assert f"`{best.name}` (" in said and "ends below 3 of 4 rivals" in said
         for rival in rq5.RIVALS:
@@ -291,22 +299,22 @@ def test_claim_b_says_which_rival_is_missing_and_takes_no_control_for_a_method(f
     assert "cannot be said" in lines(without(frontier, *rq5.RIVALS), "(b) per step")[0]
 
 
-def test_claim_c_pairs_each_set_with_its_controls_all_else_equal(frontier, study):
-    said = lines(frontier, "(c)")
+def test_claim_c_pairs_each_set_with_its_controls_all_else_equal(frontier, study, said_of):
+    said = lines(said_of["rq5_frontier"], "(c)")
     assert len(said) == 2 * 3 * 2  # methods, periods, controls
     [one] = [line for line in said if "ig_local (R=8), knee against random" in line]
     assert "importance beats the control (−0.0215 ± 0.0021 nats per token" in one and "Equal bytes" in one
-    assert "cannot be said" in lines(study, "(c)")[0]
+    assert "cannot be said" in lines(said_of["rq5"], "(c)")[0]
 
 
-def test_who_loses_to_silence_is_named(study, frontier):
+def test_who_loses_to_silence_is_named(study, frontier, said_of):
     losses = rq5.tables(study)["rq5"].set_index("method")["val_loss"].drop(["noop", "alone", "never"])
-    [said] = lines(study, "not communicating")
+    [said] = lines(said_of["rq5"], "not communicating")
     _, after = said.split("`alone` ends at 3.465; worse than that: ")
     assert {name for name in losses.index if f"`{name}`" in after} == set(losses.index[losses > 3.465])
-    assert "`powersgd` (4 of 4)" in lines(frontier, "not communicating")[0]
+    assert "`powersgd` (4 of 4)" in lines(said_of["rq5_frontier"], "not communicating")[0]
     assert "neither `never` nor `alone`" in lines(without(study, "never", "alone"), "not communicating")[0]
 
 
-def test_times_are_said_to_be_indicative(study):
-    assert times.INDICATIVE in rq5.conclusion(study)
+def test_times_are_said_to_be_indicative(study, said_of):
+    assert times.INDICATIVE in said_of["rq5"]
