@@ -11,9 +11,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis import style
+from analysis import simulated, style
 
 Document = dict[str, Any]  # a file's content
+SLOW_NETWORK_RUNS = "outputs/slow_network"  # the traces that benchmarks.slow_network leaves
 PREDICTED: dict[str, Any] = {"color": "black", "marker": "|", "markersize": 8, "linestyle": "none"}
 
 
@@ -21,7 +22,7 @@ class Drawn(NamedTuple):
     """What a function makes of its file."""
 
     table: pd.DataFrame
-    figure: Figure
+    figures: dict[str, Figure]  # by name; the first is named as the benchmark
 
 
 def load(folder: Path) -> dict[str, Document]:
@@ -41,11 +42,11 @@ def known() -> list[str]:
 
 
 def command(name: str) -> str:
-    return f"python -m benchmarks.{name}"
+    return f"python -m benchmarks.{name}" if name != "simulate" else f"python -m igrad.simulate {SLOW_NETWORK_RUNS}"
 
 
 def draw(found: dict[str, Document]) -> dict[str, Drawn]:
-    """Table and figure of each, by benchmark."""
+    """Table and figures of each, by benchmark."""
     drawers = {function.__name__: function for function in BENCHMARKS}
     return {name: drawers[name](document) for name, document in found.items()}
 
@@ -65,7 +66,7 @@ def wire(document: Document) -> Drawn:
         bars(axes, list(mine["name"]), mine["measured"], mine["predicted"])
         axes.set_xlabel(f"bytes / those of {to}")
     legend(figure, "as the interface counts", "bytes per rank and step")
-    return Drawn(table, figure)
+    return Drawn(table, {"wire": figure})
 
 
 # ----------------------------------------------------------------------------------------------------- growth
@@ -87,7 +88,7 @@ def growth(document: Document) -> Drawn:
     handles = [style.handle(name, color=colors[name], marker=markers[name], linestyle="none") for name in names]
     handles.append(style.handle("law", color=style.GREY, linestyle=":"))
     style.legend(figure, style.rows_of(handles, 3), "collective; ranks select apart")
-    return Drawn(table, figure)
+    return Drawn(table, {"growth": figure})
 
 
 # -------------------------------------------------------------------------------------------------- selection
@@ -109,7 +110,27 @@ def selection(document: Document) -> Drawn:
     handles = [style.handle(kind, color=colors[kind], marker=markers[kind], linestyle="none") for kind in kinds]
     handles.append(style.handle("claimed at most", color=style.GREY, linestyle=":"))
     style.legend(figure, style.rows_of(handles, 3), "gradients")
-    return Drawn(table, figure)
+    return Drawn(table, {"selection": figure})
+
+
+# ---------------------------------------------------------------------------------- slow and simulated networks
+
+
+def slow_network(document: Document) -> Drawn:
+    """What a step is made of at each bandwidth, and how well it was foreseen."""
+    rows = document["rows"]
+    names = ["num_ranks", "bandwidth_mbit", "method", "measured_ms", "predicted_ms", "limit_ms", "over_limit",
+             "select_ms", "exchange_ms", "overhead_ms", "wire_bytes", "interface_bytes", "to_target_steps",
+             "to_target_s"]  # fmt: skip
+    figures = {"slow_network": simulated.slow_network(rows),
+               "slow_network_predicted": simulated.predicted_against_measured(rows)}  # fmt: skip
+    return Drawn(pd.DataFrame(rows)[names], figures)
+
+
+def simulate(document: Document) -> Drawn:
+    """Who wins by ranks and bandwidth."""
+    table = pd.DataFrame(document["rows"]).drop(columns=["competes"])
+    return Drawn(table, {"simulate": simulated.win_map(document)})
 
 
 # --------------------------------------------------------------------------------------------------- together
@@ -130,4 +151,4 @@ def legend(figure: Figure, measured: str, title: str) -> None:
     style.legend(figure, [[*handles, style.handle("predicted", **PREDICTED)]], title)
 
 
-BENCHMARKS: tuple[Callable[[Document], Drawn], ...] = (wire, growth, selection)
+BENCHMARKS: tuple[Callable[[Document], Drawn], ...] = (wire, growth, selection, slow_network, simulate)

@@ -241,8 +241,8 @@ def measured(told: argparse.Namespace) -> Iterator[Part]:
     if not found:
         raise Nothing([benchmarks.command(name) for name in benchmarks.known()])
     drawn = benchmarks.draw(found)
-    tables, figures = ({name: getattr(each, kind) for name, each in drawn.items()} for kind in ("table", "figure"))
-    yield Part("", ", ".join(found), None, tables, figures)
+    figures = {name: figure for each in drawn.values() for name, figure in each.figures.items()}
+    yield Part("", ", ".join(found), None, {name: each.table for name, each in drawn.items()}, figures)
     missing = [benchmarks.command(name) for name in benchmarks.known() if name not in found]
     print(*listed({BENCHMARKS: missing} if missing else {}, told.runs), sep="\n", end="\n" if missing else "")
 

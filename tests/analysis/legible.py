@@ -38,7 +38,8 @@ SMALLEST = 5.5  # points, of a number in a cell; words are larger
 def named(figure: Figure, name: str) -> None:
     """Every axis says what it measures; what is drawn under a label is found under it in the legend or in the panel."""
     for axes in panels(figure):
-        assert label_of(axes, "x") and (label_of(axes, "y") or axes.get_yticklabels()), f"{name}: an axis without label"
+        rows = any(each.get_yticklabels() for each in (axes, *axes.get_shared_y_axes().get_siblings(axes)))
+        assert label_of(axes, "x") and (label_of(axes, "y") or rows), f"{name}: an axis without label"
     texts = " ".join(text.get_text().replace("\n", " ") for text in shown(figure))
     missing = {label for axes in figure.axes for label in labels(axes)} - {
         label for axes in figure.axes for label in labels(axes) if label in texts or label in UNNAMED
@@ -62,9 +63,10 @@ def panels(figure: Figure) -> list[Axes]:
 
 
 def label_of(axes: Axes, which: str) -> str:
-    """Of an axis; panels that share it say it once."""
+    """Of an axis; panels that share it say it once, those of a whole figure in its own label."""
     shared = getattr(axes, f"get_shared_{which}_axes")().get_siblings(axes)
-    return next((text for each in (axes, *shared) if (text := getattr(each, f"get_{which}label")())), "")
+    told = [getattr(each, f"get_{which}label")() for each in (axes, *shared)]
+    return next(filter(None, [*told, getattr(axes.figure, f"get_sup{which}label")()]), "")
 
 
 def shown(figure: Figure) -> set[Text]:

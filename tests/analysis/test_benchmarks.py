@@ -12,6 +12,8 @@ from analysis import make_figures
 from benchmarks import growth, selection, wire
 from igrad.interfaces import View
 from tests.analysis import legible
+from tests.analysis.test_simulated_figures import document as win_document
+from tests.analysis.test_simulated_figures import rows as measured_rows
 from tests.test_bytes import GROWTH
 
 NOISE = 1.02  # measured over predicted
@@ -42,6 +44,8 @@ def documents() -> dict[str, dict]:
         "growth": {"rows": grown},
         "selection": {"rows": timed, "at_most": selection.MOST},
         "wire": {"rows": coded},
+        "slow_network": {"rows": measured_rows()},
+        "simulate": win_document() | {"rows": [{"method": "dense", "num_ranks": 2, "competes": True}]},
     }
 
 
@@ -64,19 +68,20 @@ def test_every_benchmark_that_is_drawn_has_a_sample(documents, drawn):
 
 
 def test_it_can_be_read_at_its_size_and_names_what_it_draws(drawn):
-    for name, each in drawn.items():
-        legible.check(each.figure, name)
-        legible.named(each.figure, name)
+    for each in drawn.values():
+        for name, figure in each.figures.items():
+            legible.check(figure, name)
+            legible.named(figure, name)
 
 
 @pytest.mark.parametrize(
     ("name", "axis", "columns"),
     [("wire", "x", ["measured", "predicted"]), ("growth", "y", ["measured_growth", "predicted_growth"]),
-     ("selection", "x", ["ratio"])],
+     ("selection", "x", ["ratio"]), ("slow_network", "x", ["measured_ms"])],
 )  # fmt: skip
 def test_every_row_is_drawn(documents, drawn, name, axis, columns):
     found = []
-    for axes in drawn[name].figure.axes:
+    for axes in drawn[name].figures[name].axes:
         found += [value for line in axes.lines for value in getattr(line, f"get_{axis}data")()]
         found += [bar.get_width() for bar in axes.patches]
     for row in documents[name]["rows"]:
@@ -90,7 +95,8 @@ def test_the_command_draws_what_there_is_and_says_what_else_there_could_be(folde
     for out in ("a", "b"):
         assert make_figures.main([*argv, "--out", str(tmp_path / out)]) == 0
     names = sorted(path.name for path in (tmp_path / "a" / "benchmarks").glob("*.*"))
-    made = [f"{name}.{kind}" for name in drawing.known() for kind in ("md", "svg")]
+    figures = [*drawing.known(), "slow_network_predicted"]
+    made = [*(f"{name}.md" for name in drawing.known()), *(f"{name}.svg" for name in figures)]
     assert names == sorted([make_figures.MADE, *made])
     for name in names:
         assert (tmp_path / "a/benchmarks" / name).read_bytes() == (tmp_path / "b/benchmarks" / name).read_bytes()
