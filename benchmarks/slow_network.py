@@ -336,7 +336,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--methods", default=",".join(methods()), help="of RQ5 (all); noop is always among them")
     parser.add_argument("--bandwidth", default=",".join(BANDWIDTHS), help="Mbit/s, of 100,1000,unlimited (all)")
     parser.add_argument("--num-ranks", default=",".join(map(str, NUM_RANKS)), help="of 2,3,4 (2,4)")
-    parser.add_argument("--steps", type=Path, default=STEPS, help="csv with the columns method, steps: what "
+    parser.add_argument("--steps", type=Path, default=STEPS, help="csv with the columns method, to_target_steps: what "
                         "a method needs to the target loss (that of the study rq5_target)")  # fmt: skip
     parser.add_argument("--out", type=Path, default=Path("outputs/benchmarks/slow_network.json"), help="JSON, rows too")
     return parser
@@ -355,9 +355,9 @@ def read_steps(path: Path) -> dict[str, float]:
     """Steps to the target loss by method."""
     try:
         table = pd.read_csv(path)
-        return dict(zip(table["method"], table["steps"], strict=True))
+        return dict(zip(table["method"], table["to_target_steps"], strict=True))
     except (OSError, KeyError, ValueError) as error:
-        raise ValueError(f"--steps: {path} is no csv with the columns method, steps: {error}") from error
+        raise ValueError(f"--steps: {path} is no csv with the columns method, to_target_steps: {error}") from error
 
 
 def measure(
