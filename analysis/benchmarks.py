@@ -14,7 +14,6 @@ from matplotlib.figure import Figure
 from analysis import simulated, style
 
 Document = dict[str, Any]  # a file's content
-SLOW_NETWORK_RUNS = "outputs/slow_network"  # the traces that benchmarks.slow_network leaves
 PREDICTED: dict[str, Any] = {"color": "black", "marker": "|", "markersize": 8, "linestyle": "none"}
 
 
@@ -42,7 +41,8 @@ def known() -> list[str]:
 
 
 def command(name: str) -> str:
-    return f"python -m benchmarks.{name}" if name != "simulate" else f"python -m igrad.simulate {SLOW_NETWORK_RUNS}"
+    [program] = [program for function, program in BENCHMARKS.items() if function.__name__ == name]
+    return f"python -m {program}"
 
 
 def draw(found: dict[str, Document]) -> dict[str, Drawn]:
@@ -151,4 +151,10 @@ def legend(figure: Figure, measured: str, title: str) -> None:
     style.legend(figure, [[*handles, style.handle("predicted", **PREDICTED)]], title)
 
 
-BENCHMARKS: tuple[Callable[[Document], Drawn], ...] = (wire, growth, selection, slow_network, simulate)
+BENCHMARKS: dict[Callable[[Document], Drawn], str] = {
+    wire: "benchmarks.wire",
+    growth: "benchmarks.growth",
+    selection: "benchmarks.selection",
+    slow_network: "benchmarks.slow_network",
+    simulate: "igrad.simulate outputs/slow_network",  # the traces that slow_network leaves
+}

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 import pandas as pd
 import yaml
@@ -22,6 +22,8 @@ import analysis
 import rq
 from analysis import benchmarks, printed, style
 from igrad import results
+from igrad.command_line import Parser, words
+from igrad.config import one_line
 from igrad.results import CONF
 
 BENCHMARKS = "benchmarks"  # a study by this name: what benchmarks/*.py measured
@@ -50,14 +52,9 @@ def main(argv: list[str] | None = None) -> int:
     """0: drawn; 2: a mistake, or there is nothing to draw, which is said."""
     try:
         return draw(arguments(argv))
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
+    except (ValueError, OSError) as error:
+        print(f"error: {one_line(error)}", file=sys.stderr)
         return 2
-
-
-class Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ValueError(f"{message}; see --help")
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -87,8 +84,8 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     told = parser.parse_args(argv)
     if told.to_wandb in studies():
         raise ValueError(f"--to-wandb takes a project, got the study '{told.to_wandb}'; name studies before it")
-    told.format = chosen("--format", told.format, ("pdf", "png", "svg"))
-    told.table = chosen("--table", told.table, tuple(SUFFIXES))
+    told.format = words("--format", told.format, ("pdf", "png", "svg"))
+    told.table = words("--table", told.table, SUFFIXES)
     if told.from_wandb:
         from igrad.track import runs_from_wandb
 
@@ -97,14 +94,6 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
         raise ValueError(f"no folder '{told.runs}'; --runs names the one that run.py wrote (outputs)")
     told.out = told.out or told.runs / "figures"
     return told
-
-
-def chosen(flag: str, text: str, known: tuple[str, ...]) -> list[str]:
-    words = [word for word in text.split(",") if word]
-    wrong = [word for word in words if word not in known]
-    if wrong or not words:
-        raise ValueError(f"{flag} must be of {', '.join(known)}, got '{wrong[0] if wrong else text}'")
-    return words
 
 
 # ---------------------------------------------------------------------------------------------- which studies

@@ -98,7 +98,8 @@ class Exchange:
         full = [bucket for bucket in leaving if bucket]
         # How many leave together is local timing where packing overlaps: there each is a start of its own.
         calls = [[bucket] for bucket in full] if self.packing.overlaps else [full] if full else []
-        started = (h for call in calls for h in self.collective.start(call, self.group, plan.step, self.sizes_vary))
+        start = self.collective.start
+        started = (h for call in calls for h in start(call, self.group, plan.step, self.sizes_vary, self.timed))
         plan.handles += [next(started) if bucket else None for bucket in leaving]
 
     def receive(self, plan: Plan) -> None:

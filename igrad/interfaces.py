@@ -309,12 +309,17 @@ class Collective(Protocol):
         ...
 
     def start(
-        self, buckets: list[list[Payload]], group: ProcessGroup | None, step: int = 0, sizes_vary: bool = False
+        self,
+        buckets: list[list[Payload]],
+        group: ProcessGroup | None,
+        step: int = 0,
+        sizes_vary: bool = False,
+        timed: Timed = untimed,
     ) -> list[Handle]:
         """Encode and send, one collective per bucket; none is empty.
 
         Every rank passes the same views and ranges in the same order, and the same step. `sizes_vary`: how many
-        entries a payload has may differ between ranks.
+        entries a payload has may differ between ranks. What must be waited for to start at all is timed as exchange.
         """
         ...
 

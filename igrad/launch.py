@@ -199,12 +199,10 @@ def report(sweep: list[Point]) -> int:
 
 
 def what_next(study: str, runs: dict[Path, Point]) -> list[str]:
-    """How what a study's runs found is seen: its question's figures; of one's own the table, the files and W&B's."""
+    """The commands that show a study's results: figures, or for a study of one's own the table, the files and W&B."""
     told = [word.removeprefix("+rq=") for point in runs.values() for word in point.overrides if word.startswith("+rq=")]
-    if is_drawn(study):
+    if is_drawn(study) or (told and is_drawn(told[0])):
         return [f"python analysis/make_figures.py {study}"]
-    if told and is_drawn(told[0]):
-        return [f"python analysis/make_figures.py {told[0].split('_')[0]}={study}"]
     first, *others = runs
     lines = [f"{first}/summary.json (final numbers) and metrics.jsonl (a row per window)"]
     if others:

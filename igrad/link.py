@@ -42,8 +42,8 @@ class Link:
 def operation_us(kind: str, num_bytes: Any, num_ranks: int, link: Link, trees: bool = False) -> Any:
     """Time of an operation whose Message has `num_bytes` (a number or an array) among ranks with one link each.
 
-    With `trees` the better of a ring and of what takes log2 N rounds: recursive halving and doubling, the hypercube's
-    all-to-all, a broadcast as scatter and all-gather. MPI and NCCL choose so, gloo has rings.
+    With `trees` the better of that and of what takes log2 N rounds, or twice as many: recursive halving and doubling,
+    the hypercube's all-to-all, a broadcast as scatter and all-gather. Other libraries choose so, gloo does not.
     """
     ring, tree = num_ranks - 1, (num_ranks - 1).bit_length()
     rounds, carried_bytes = {  # in one round after the other, by a rank
@@ -58,7 +58,7 @@ def operation_us(kind: str, num_bytes: Any, num_ranks: int, link: Link, trees: b
     rounds, carried_bytes = {
         "all_reduce": (2 * tree, 2 * ring * num_bytes / num_ranks),
         "all_gather": (tree, ring * num_bytes),
-        "broadcast": (tree + ring, 2 * ring * num_bytes / num_ranks),
+        "broadcast": (2 * tree, 2 * ring * num_bytes / num_ranks),
         "all_to_all": (tree, tree * num_bytes * num_ranks / (2 * max(1, ring))),
     }[kind]
     return np.minimum(us, rounds * link.latency(kind) + carried_bytes / link.bytes_per_us)

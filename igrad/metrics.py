@@ -26,7 +26,7 @@ COLUMNS = (
     *(f"{phase}_ms" for phase in PHASES), "payload_bytes", "wire_bytes", "total_wire_bytes", "bucket_imbalance",
     "bucket_cv", "num_overflows", "predicted_exchange_ms", "num_released", "residual_norm", "num_dropped_steps",
 )  # fmt: skip
-# exchange_ms includes waiting for slower ranks, and so does pack_ms where a collective agrees on sizes first.
+# exchange_ms includes waiting for slower ranks.
 # predicted_exchange_ms is 0 where a collective predicts nothing; num_overflows counts buckets over a tenth above an
 # even share; residual_norm is rank 0's when the window ends.
 
@@ -206,7 +206,8 @@ class MessageTrace:
         self.rows: list[tuple[int, str, int]] = list(earlier[earlier["step"] <= first].itertuples(index=False))
 
     def add(self, messages: list[Message], step: int) -> None:
-        self.rows += [(step + 1, *message) for message in messages]
+        if self.path is not None:
+            self.rows += [(step + 1, *message) for message in messages]
 
     def write(self) -> None:
         if self.path is not None:

@@ -47,7 +47,7 @@ def report(study: str, knobs: list[str], heads: list[str], entity: str, project:
 
 
 def of(study: str) -> expr.And:
-    """The runs of a study; its tables are a run too."""
+    """The runs of a study, without the run that holds its tables."""
     return expr.And(expr.Metric("Group") == study, expr.Metric("JobType") != TABLES)
 
 

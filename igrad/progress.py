@@ -37,7 +37,7 @@ class Progress:
         self.seconds: list[float] = []  # of the points that ran
 
     def ran(self, seconds: float) -> None:
-        """The point that was told of last took so long."""
+        """Record how long the last point took."""
         self.num_waiting -= 1
         self.seconds.append(seconds)
 

@@ -18,8 +18,8 @@ import torch.distributed as dist
 from tqdm import tqdm
 
 from igrad.collective.wire import take_messages
-from igrad.config import build, config_hash, plain
-from igrad.interfaces import SyncStats
+from igrad.config import build, config_hash, one_line, plain
+from igrad.interfaces import SyncStats, Tracker
 from igrad.metrics import ComponentTrace, MessageTrace, MetricsFile, Window, finite, means
 from igrad.progress import counted
 
@@ -44,18 +44,18 @@ class Recorder:
         path = run.directory / "components.parquet" if self.leads else None
         self.components = ComponentTrace(run.components.views, path, first)
         self.messages = MessageTrace(run.directory / "messages.parquet" if self.leads else None, first)
-        take_messages()  # what came before the first step is none of its
+        take_messages()  # operations before the first step do not count
         if state:
             self.totals, self.components.last_sent = state["totals"], state["last_sent"]
         if not self.leads:
             return
         self.file = MetricsFile(run.directory / "metrics.jsonl", keep_until_step=first or -1)
-        self.tracker = build(cfg.tracking)
-        self.tracker.start(plain(cfg), run.directory, first)
+        self.tracker: Tracker | None = build(cfg.tracking)
+        self.track(lambda tracker: tracker.start(plain(cfg), run.directory, first))
         if run.inputs.profile:
-            self.tracker.profile(Path(run.inputs.profile))
+            self.track(lambda tracker: tracker.profile(Path(run.inputs.profile)))
         if run.scores and not first:
-            self.tracker.heatmap("importance_score", run.scores, step=0)
+            self.track(lambda tracker: tracker.heatmap("importance_score", run.scores, step=0))
         self.doing = "profiling: " if run.inputs.trace_to else ""
         ranks = counted(run.num_ranks, "rank")
         print(f"  {self.doing}{ranks} on {run.device.type}; {run.components.describe()}", flush=True)
@@ -66,8 +66,20 @@ class Recorder:
         self.bar = tqdm(total=cfg.steps, initial=first, unit="step", desc=desc, dynamic_ncols=True, leave=True,
                         disable=not sys.stderr.isatty())  # fmt: skip
 
+    def track(self, act: Callable[[Tracker], None]) -> None:
+        """Show something, unless the tracker has broken down: that is told once, and training goes on without it."""
+        if self.tracker is None:
+            return
+        try:
+            act(self.tracker)
+        except Exception as error:  # other people's code: a lost service, a full disk, a changed library
+            self.tracker = None
+            print(f"tracking broke down ({one_line(error)}); the run goes on without it", flush=True)
+
     def state(self) -> dict[str, Any]:
-        """What a run that goes on needs; nothing is open between two rows."""
+        """What a run that goes on needs; nothing is open between two rows, and what was traced is on disk."""
+        self.components.write()
+        self.messages.write()
         return {"totals": self.totals, "last_sent": self.components.last_sent}
 
     def step(self, stats: SyncStats, step: int) -> None:
@@ -84,7 +96,7 @@ class Recorder:
         if not self.leads:
             return
         row = self.file.write({"seconds": self.totals["seconds"], "total_wire_bytes": self.totals["wire_bytes"], **row})
-        self.tracker.log({name: value for name, value in row.items() if value is not None})
+        self.track(lambda tracker: tracker.log({name: value for name, value in row.items() if value is not None}))
         shown = {
             "loss": row["train_loss"] and f"{row['train_loss']:.3f}",
             "val": row["val_loss"] and f"{row['val_loss']:.3f}",
@@ -121,10 +133,10 @@ class Recorder:
         if evaluation:
             self.components.write()
             self.messages.write()
-            if norms:
+            if norms and self.components.numel:
                 latest = self.components.rows[-len(self.components.numel) :]
                 held = {row["component"]: row["residual_norm"] for row in latest}
-                self.tracker.heatmap("residual_norm", held, step)
+                self.track(lambda tracker: tracker.heatmap("residual_norm", held, step))
         self.write(
             step=step,
             train_loss=loss.item() / self.run.num_ranks,
@@ -147,6 +159,7 @@ class Recorder:
             return
         self.bar.close()
         self.components.write()
+        self.messages.write()
         cfg, rows = self.run.cfg, self.file.rows
         evaluated = [row for row in rows if row["val_loss"] is not None]
         quality = ("step", "val_loss", "val_ppl", "val_accuracy")
@@ -180,7 +193,7 @@ class Recorder:
         temporary = path.with_suffix(".tmp")
         temporary.write_text(json.dumps(summary, indent=1, allow_nan=False))
         temporary.rename(path)
-        self.tracker.finish(summary)
+        self.track(lambda tracker: tracker.finish(summary))
 
 
 def provenance(device: torch.device) -> dict[str, Any]:

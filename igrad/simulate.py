@@ -24,6 +24,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
+from igrad.command_line import Parser
 from igrad.config import NOT_IDENTITY, one_line
 from igrad.link import Cluster, Link, sent_bytes
 from igrad.metrics import read_rows
@@ -37,7 +38,8 @@ PREFIXES = {"": 1e-6, "k": 1e-3, "M": 1.0, "G": 1e3, "T": 1e6}  # Mbit/s
 ASSUMED = (
     "compute, selection, packing and the steps that a method needs: those of the recorded number of ranks",
     "unpacking an all-gather grows as the number of ranks, all of it: an upper bound",
-    "operations follow one another, nothing is computed meanwhile",
+    "operations follow one another, nothing is computed meanwhile; messages are as long as on the recorded ranks",
+    "collective auto keeps the choices that it made",
     "exchange time over what the recording link explains is work or waiting, and stays",
 )
 
@@ -149,9 +151,10 @@ def among(trace: Trace, num_ranks: int) -> pd.DataFrame:
     """The trace's messages among another number of ranks.
 
     What is reduced or broadcast keeps its size, and so does a rank's share of an all-gather. Only reduce_scatter sends
-    all_to_all: the counts that it starts with go to every other rank, of its entries a rank keeps an N-th, and what an
-    owner gathers is an N-th of a rank's entries. An owner keeps at least one entry of every payload, and messages do
-    not tell payloads apart: among more ranks than a payload has entries it sends more than said here.
+    all_to_all: the counts that it starts with (told by their size, which few entries may have too) go to every other
+    rank, of its entries a rank keeps an N-th, and what an owner gathers is an N-th of a rank's entries. An owner keeps
+    at least one entry of every payload, and messages do not tell payloads apart: among more ranks than a payload has
+    entries it sends more than said here.
     """
     before, messages = trace.num_ranks, trace.messages
     kinds, sizes = messages["kind"].to_numpy(), messages["num_bytes"].to_numpy(np.float64, copy=True)
@@ -206,7 +209,7 @@ def step_ms(trace: Trace, cluster: Cluster, compute_ms: float | None = None, rec
 
 
 def limit_ms(trace: Trace, cluster: Cluster, compute_ms: float | None = None) -> float:
-    """Compute, and the bytes at full bandwidth of the link between nodes: what no implementation can beat."""
+    """Compute, and the bytes at full bandwidth between nodes: no synchronizer that waits for its exchange is faster."""
     compute_ms = trace.compute_ms if compute_ms is None else compute_ms
     sent = per_step(trace, cluster.num_ranks, cluster.outer_bytes)
     return compute_ms + sent / cluster.outer.bytes_per_us / 1e3
@@ -302,9 +305,7 @@ def read_steps(path: Path) -> dict[str, float]:
 def printed(found: Mapping[str, Any]) -> str:
     """The fastest method and its factor over dense, bandwidths down, ranks across."""
     frame = pd.DataFrame(found["fastest"])
-    factors = frame["factor_over_dense"].map(
-        lambda factor: "" if factor != factor else f" {factor:.1f}×", na_action=None
-    )
+    factors = frame["factor_over_dense"].map(lambda factor: "" if pd.isna(factor) else f" {factor:.1f}×")
     frame["cell"] = frame["method"].fillna("none") + factors
     table = frame.pivot(index="bandwidth_mbit", columns="num_ranks", values="cell")
     table.index = table.index.map(in_words)
@@ -323,7 +324,7 @@ def remarks(found: Mapping[str, Any], by: str, compute_ms: float) -> list[str]:
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m igrad.simulate", description=__doc__)
+    parser = Parser(prog="python -m igrad.simulate", description=__doc__)
     add = parser.add_argument
     add("runs", nargs="+", type=Path, metavar="RUN_DIR", help="a finished run, or a study in outputs/")
     add("--num-ranks", metavar="N,N", default="2,8,64,512,4096", help="N of the clusters (default: %(default)s)")
@@ -344,7 +345,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         default=5.0,
         help="of a round within a node (default: %(default)s)",
     )
-    add("--rings", action="store_true", help="as gloo does; default: the better of rings and trees, as MPI and NCCL do")
+    add("--rings", action="store_true", help="as gloo does; default: the better of rings and trees")
     add("--compute-ms", type=float, metavar="MS", help="per step, for all methods alike (default: the traces' median)")
     add(
         "--recorded-bandwidth",

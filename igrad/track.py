@@ -14,10 +14,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
+from igrad.command_line import Parser
 from igrad.config import one_line
 from igrad.results import CONF
 from igrad.tracking.artifacts import FETCHED
@@ -39,11 +40,6 @@ def main(argv: list[str] | None = None) -> int:
         print(f"error: {one_line(error)}", file=sys.stderr)
         return 2
     return 0
-
-
-class Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ValueError(f"{message}; see --help")
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -157,7 +153,7 @@ def printable(table: pd.DataFrame) -> pd.DataFrame:
 def runs_from_wandb(path: str, outputs: str | Path = "outputs", api: Any = None) -> Path:
     """Fetch the finished runs of ENTITY/PROJECT to `outputs`/wandb_<entity>_<project>, laid out as outputs/ is.
 
-    Returns that folder. The latest run of a name counts; what W&B has no more stays in the folder. ValueError where
+    Returns that folder. The latest run of a name counts; files that W&B no longer has are kept. ValueError where
     there is no such project or no run of igrad's in it. `api`: a wandb.Api.
     """
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", path):

@@ -128,10 +128,10 @@ def test_a_method_is_found_under_another_question(argv):
     assert point.cfg.packing._target_.endswith("Overlap") and point.cfg.residual._target_.endswith("Delayed")
 
 
-# What a method is made of; the rest (model, workload, batch, steps, ...) says at which scale it is tried.
+# What a method is made of; the rest (model, workload, batch, steps, buckets, ...) says at which scale it is tried.
 METHOD = {
     "sparsifier", "importance", "threshold", "residual", "release", "packing", "collective", "deferral", "synchronizer",
-    "density", "release_period", "release_fraction", "num_buckets", "components", "clip", "value_codec", "index_codec",
+    "density", "release_period", "release_fraction", "components", "clip", "value_codec", "index_codec",
     "learning_rate_factor", "method",
 }  # fmt: skip
 

@@ -163,7 +163,7 @@ REMEMBERS = (
 def test_a_resumed_run_equals_an_uninterrupted_one(options, scores, tmp_path):
     """With dropout, whose draws go on too; a checkpoint is rounded up to the end of a logged window."""
     inputs = tiny.inputs(tmp_path / "inputs", dropout=0.2)
-    cfg = tiny.config("threshold=knee", *options, "release_period=4", "checkpoint_every=5", "eval_every=8")
+    cfg = tiny.config("threshold=knee", *options, "release_period=4", "checkpoint_every=5", "eval_every=16")
     with_profile = profile.replace(inputs, profile=scores)
     straight = on_ranks(2, trained, cfg, tmp_path / "straight", with_profile)
     resumed = on_ranks(2, interrupted, cfg, tmp_path / "resumed", with_profile)
@@ -171,11 +171,48 @@ def test_a_resumed_run_equals_an_uninterrupted_one(options, scores, tmp_path):
     rows = [read_rows(tmp_path / name / "metrics.jsonl") for name in ("straight", "resumed")]
     same = ("step", "val_loss", "residual_norm", "total_wire_bytes")
     assert [[row[name] for name in same] for row in rows[0]] == [[row[name] for name in same] for row in rows[1]]
-    frames = [pd.read_parquet(tmp_path / name / "components.parquet") for name in ("straight", "resumed")]
-    pd.testing.assert_frame_equal(frames[0], frames[1])
+    for table in ("components", "messages"):
+        frames = [pd.read_parquet(tmp_path / name / f"{table}.parquet") for name in ("straight", "resumed")]
+        pd.testing.assert_frame_equal(*frames)
 
 
 # ------------------------------------------------------------------------------------- what is recorded
+
+
+class Broken:
+    """A tracker of which one method fails."""
+
+    def __init__(self, method):
+        self.method, self.num_calls = method, 0
+
+    def __getattr__(self, name):
+        def act(*_, **__):
+            self.num_calls += 1
+            if name == self.method:
+                raise RuntimeError("gone")
+
+        return act
+
+
+def tracked(rank, cfg, directory, inputs, method):
+    """Train with a broken tracker; how often it was called until it broke, and after that."""
+    tracker = Broken(method)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("igrad.record.build", lambda node: tracker)
+        trained(rank, cfg, directory, inputs)
+    return tracker.num_calls
+
+
+@pytest.mark.parametrize("method", ("start", "profile", "heatmap", "log", "finish"))
+def test_a_run_outlives_its_tracker(method, inputs, scores, tmp_path, capfd):
+    """Whatever part of it fails, with whatever error: told once, never asked again, the run's own files are whole."""
+    cfg = tiny.config("threshold=knee", "steps=8", "log_every=4", "eval_every=4")
+    [num_calls, _] = on_ranks(2, tracked, cfg, tmp_path / "run", profile.replace(inputs, profile=scores), method)
+    assert capfd.readouterr().out.count("tracking broke down (gone)") == 1
+    calls = ("start", "profile", "heatmap", *["log", "heatmap"] * 2)  # until all methods but `finish` were called
+    assert num_calls == calls.index(method) + 1 if method in calls else num_calls > len(calls)
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "finished"
+    assert [row["step"] for row in read_rows(tmp_path / "run" / "metrics.jsonl")] == [0, 4, 8, 9]
 
 
 def test_the_run_directory(inputs, scores, tmp_path):

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from igrad.collective.wire import Space, gather
-from igrad.interfaces import Exchanged, IndexCodec, Payload, ValueCodec
+from igrad.interfaces import Exchanged, IndexCodec, Payload, Timed, ValueCodec, untimed
 
 
 @dataclass
@@ -69,7 +69,12 @@ class AllGather:
         return self.value_codec.bytes(count) + indices
 
     def start(
-        self, buckets: list[list[Payload]], group: dist.ProcessGroup | None, step: int = 0, sizes_vary: bool = False
+        self,
+        buckets: list[list[Payload]],
+        group: dist.ProcessGroup | None,
+        step: int = 0,
+        sizes_vary: bool = False,
+        timed: Timed = untimed,
     ) -> list[GatherHandle]:
         num_ranks, rank = dist.get_world_size(group), dist.get_rank(group)
         spaces = [Space(bucket) for bucket in buckets]
@@ -80,8 +85,9 @@ class AllGather:
             mine = torch.tensor(sizes, device=spaces[0].device).reshape(-1)
             header_bytes = (num_ranks - 1) * mine.numel() * mine.element_size()
             received = mine.new_empty(num_ranks * mine.numel())
-            gather(received, mine, group=group)
-            every = received.view(num_ranks, -1, 2).tolist()
+            with timed("exchange"):
+                gather(received, mine, group=group)
+                every = received.view(num_ranks, -1, 2).tolist()
         handles = []
         for b, (message, positions, index_bytes) in enumerate(coded):
             longest = max(1, *(theirs[b][1] for theirs in every))  # gloo sends no empty tensor

@@ -15,7 +15,7 @@ from igrad.collective.allgather import AllGather
 from igrad.collective.dense import Dense
 from igrad.collective.shared_mask import SharedMask
 from igrad.collective.wire import Space, all_reduce, allreduce_bytes, most_entries
-from igrad.interfaces import Collective, Exchanged, Handle, IndexCodec, Payload, ValueCodec
+from igrad.interfaces import Collective, Exchanged, Handle, IndexCodec, Payload, Timed, ValueCodec, untimed
 from igrad.link import Link, fit_link, operation_us
 
 PROBE_BYTES = (1 << 10, 1 << 20)  # latency shows in the small one, bandwidth in the large one
@@ -110,13 +110,20 @@ class Auto:
         return tuple(m if g is None else g for g, m in zip(given, measured, strict=True)), sent_bytes
 
     def start(
-        self, buckets: list[list[Payload]], group: dist.ProcessGroup | None, step: int = 0, sizes_vary: bool = False
+        self,
+        buckets: list[list[Payload]],
+        group: dist.ProcessGroup | None,
+        step: int = 0,
+        sizes_vary: bool = False,
+        timed: Timed = untimed,
     ) -> list[AutoHandle]:
         spaces = [Space(bucket) for bucket in buckets]
-        link, control_bytes = self.link(group, spaces[0].device)
+        with timed("exchange"):
+            link, control_bytes = self.link(group, spaces[0].device)
         counts = [space.own_counts for space in spaces]
         if sizes_vary:
-            counts, num_bytes = most_entries(spaces, group)
+            with timed("exchange"):
+                counts, num_bytes = most_entries(spaces, group)
             control_bytes += num_bytes
         num_ranks = dist.get_world_size(group)
         prices = [self.prices_us(space, most, num_ranks, link) for space, most in zip(spaces, counts, strict=True)]
@@ -125,7 +132,7 @@ class Auto:
         for name, kind in self.kinds.items():
             mine = [b for b, choice in enumerate(chosen) if choice == name]
             if mine:
-                begun = kind.start([buckets[b] for b in mine], group, step, sizes_vary)
+                begun = kind.start([buckets[b] for b in mine], group, step, sizes_vary, timed)
                 started.update(zip(mine, begun, strict=True))
         handles = []
         for b, (space, most) in enumerate(zip(spaces, counts, strict=True)):

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from igrad.collective.wire import all_reduce, allreduce_bytes, split, value_dtype
-from igrad.interfaces import Exchanged, Payload
+from igrad.interfaces import Exchanged, Payload, Timed, untimed
 
 
 @dataclass
@@ -37,7 +37,12 @@ class Dense:
         return 4.0 * numel
 
     def start(
-        self, buckets: list[list[Payload]], group: dist.ProcessGroup | None, step: int = 0, sizes_vary: bool = False
+        self,
+        buckets: list[list[Payload]],
+        group: dist.ProcessGroup | None,
+        step: int = 0,
+        sizes_vary: bool = False,
+        timed: Timed = untimed,
     ) -> list[DenseHandle]:
         return [self.start_bucket(bucket, group) for bucket in buckets]
 

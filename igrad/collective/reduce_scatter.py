@@ -10,7 +10,7 @@ from torch import Tensor
 
 from igrad.collective.dense import Dense, DenseHandle
 from igrad.collective.wire import Space, all_to_all, gather, most_entries
-from igrad.interfaces import Exchanged, Handle, Payload
+from igrad.interfaces import Exchanged, Handle, Payload, Timed, untimed
 
 
 def largest_per_segment(magnitudes: Tensor, segments: Tensor, quotas: Tensor) -> tuple[Tensor, Tensor]:
@@ -112,7 +112,12 @@ class ReduceScatter:
         return (8.0 if count < numel else 4.0) * count  # as between two ranks
 
     def start(
-        self, buckets: list[list[Payload]], group: dist.ProcessGroup | None, step: int = 0, sizes_vary: bool = False
+        self,
+        buckets: list[list[Payload]],
+        group: dist.ProcessGroup | None,
+        step: int = 0,
+        sizes_vary: bool = False,
+        timed: Timed = untimed,
     ) -> list[Handle]:
         num_ranks = dist.get_world_size(group)
         every = [Space(bucket) for bucket in buckets]
@@ -123,11 +128,13 @@ class ReduceScatter:
         outgoing = [by_owner(space, num_ranks) for space in spaces]
         sizes = torch.stack([counts for _, counts in outgoing], dim=1)  # [N, buckets], of who gets them
         arriving = torch.empty_like(sizes)  # of whom they are from
-        all_to_all(arriving, sizes, group=group)
+        with timed("exchange"):
+            all_to_all(arriving, sizes, group=group)
         control_bytes = (num_ranks - 1) * len(spaces) * sizes.element_size()
         most = [space.own_counts for space in spaces]
         if sizes_vary:
-            most, num_bytes = most_entries(spaces, group)
+            with timed("exchange"):
+                most, num_bytes = most_entries(spaces, group)
             control_bytes += num_bytes
         together: list[ScatterHandle] = []
         theirs = iter(zip(spaces, outgoing, sizes.T.tolist(), arriving.T.tolist(), most, strict=True))

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from igrad.collective.wire import Space, all_reduce, allreduce_bytes, broadcast, broadcast_bytes
-from igrad.interfaces import Exchanged, IndexCodec, Payload
+from igrad.interfaces import Exchanged, IndexCodec, Payload, Timed, untimed
 
 
 def leader(step: int, num_ranks: int) -> int:
@@ -75,7 +75,12 @@ class SharedMask:
         return 4.0 * count + indices / 2  # as between two ranks
 
     def start(
-        self, buckets: list[list[Payload]], group: dist.ProcessGroup | None, step: int = 0, sizes_vary: bool = False
+        self,
+        buckets: list[list[Payload]],
+        group: dist.ProcessGroup | None,
+        step: int = 0,
+        sizes_vary: bool = False,
+        timed: Timed = untimed,
     ) -> list[SharedHandle]:
         num_ranks = dist.get_world_size(group)
         spaces = [Space(bucket) for bucket in buckets]
@@ -84,12 +89,14 @@ class SharedMask:
         message, first, header_bytes = torch.cat(codes), leader(step, num_ranks), 0
         if sizes_vary or self.index_codec.varies:
             header = torch.tensor(sizes, device=message.device)
-            broadcast(header, first, group)
-            sizes = header.tolist()
+            with timed("exchange"):
+                broadcast(header, first, group)
+                sizes = header.tolist()
             header_bytes = broadcast_bytes(header.numel() * header.element_size(), num_ranks)
             if dist.get_rank(group) != first:
                 message = message.new_empty(sum(num_bytes for _, num_bytes in sizes))
-        broadcast(message, first, group)
+        with timed("exchange"):
+            broadcast(message, first, group)
         handles = []
         codes = message.split([num_bytes for _, num_bytes in sizes])
         for space, code, (count, num_bytes) in zip(spaces, codes, sizes, strict=True):

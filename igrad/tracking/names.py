@@ -11,7 +11,7 @@ SECTIONS = {
     "eval": ("val_loss", "val_ppl", "val_accuracy"),
     "comm": ("select_ms", "pack_ms", "exchange_ms", "unpack_ms", "payload_bytes", "wire_bytes", "total_wire_bytes",
              "bucket_imbalance", "bucket_cv", "num_overflows", "predicted_exchange_ms", "num_dropped_steps"),
-    "importance": ("num_released", "residual_norm", "tau", "num_important", "achieved_density"),
+    "importance": ("num_released", "residual_norm"),
 }  # fmt: skip
 SECTION_OF = {name: section for section, names in SECTIONS.items() for name in names}
 

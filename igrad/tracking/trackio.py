@@ -24,7 +24,7 @@ class Trackio:
         require("trackio", "trackio")
 
     def start(self, config: dict[str, Any], directory: Path, first: int = 0) -> None:
-        """Open the run; one that goes on is the same one."""
+        """Open the run. One that goes on is the same one, and shows what followed its last checkpoint twice."""
         import trackio
 
         with contextlib.redirect_stdout(io.StringIO()):  # it explains itself at length

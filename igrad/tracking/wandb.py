@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import netrc
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from igrad.config import one_line
 from igrad.tracking.heatmap import picture
 from igrad.tracking.names import SECTIONS, heatmap_name, metric, options
 
@@ -26,10 +24,7 @@ TAGGED = ("model", "workload", "sparsifier", "threshold", "residual", "release",
 
 @dataclass(frozen=True)
 class Wandb:
-    """One W&B run per run, grouped by study; its job type is the method. Rank 0 alone may use it.
-
-    One that breaks down in mid-run is told once and leaves the training alone.
-    """
+    """One W&B run per run, grouped by study; its job type is the method. Rank 0 alone may use it."""
 
     mode: str  # offline = files in <run directory>/wandb, for `wandb sync`; online = uploaded while training
     project: str
@@ -48,8 +43,8 @@ class Wandb:
     def start(self, config: dict[str, Any], directory: Path, first: int = 0) -> None:
         """Open the run. Without a network an online run goes on offline, and says so.
 
-        A run that goes on is the same one in W&B if both parts are online; parts that were offline are runs of
-        their own.
+        A run that goes on is the same one in W&B if both parts are online, and shows what was logged between its
+        checkpoint and its end twice; parts that were offline are runs of their own.
         """
         import wandb  # takes a second
 
@@ -86,50 +81,33 @@ class Wandb:
 
         artifact = profile_artifact(path)
         # What `use_artifact` does with a new artifact; that refuses offline, and online waits for the upload.
-        self.attempt(lambda run: run._log_artifact(artifact, is_user_created=True, use_after_commit=True))
+        self.live["run"]._log_artifact(artifact, is_user_created=True, use_after_commit=True)
 
     def heatmap(self, name: str, values: dict[str, float], step: int) -> None:
         """An image in the row that comes next."""
         import wandb
 
         image = wandb.Image(picture(values, name), caption=f"step {step}")
-        self.attempt(lambda run: run.log({"step": step, heatmap_name(name): image}, commit=False))
+        self.live["run"].log({"step": step, heatmap_name(name): image}, commit=False)
 
     def log(self, row: dict[str, Any]) -> None:
         """A row of metrics.jsonl."""
         values = {metric(name): value for name, value in row.items() if name != "step"}
         if "val_loss" in row:
             values.update(dict.fromkeys(AGAINST, row["val_loss"]))
-        self.attempt(lambda run: run.log({"step": row["step"], **values}))
+        self.live["run"].log({"step": row["step"], **values})
 
     def finish(self, summary: dict[str, Any]) -> None:
         """Close the run with its summary and its files; waits a bounded time for what is not yet uploaded."""
         from igrad.tracking.artifacts import run_artifact
 
-        def close(run: Any) -> None:
-            run.summary.update(summary)
-            try:
-                run.log_artifact(run_artifact(self.live["directory"], f"run-{run.id}"))
-            finally:  # online, an artifact needs the server at once; what else was logged is waited for
-                run.finish(exit_code=0 if summary.get("status") == "finished" else 1)
-
-        self.attempt(close)
-        self.live.clear()
-
-    def attempt(self, act: Callable[[Any], Any]) -> None:
-        """Do something with the run, unless it has broken down: then W&B's own process has died, or its disk is full.
-
-        Online, a lost connection is no such thing: it is waited for in the background.
-        """
-        import wandb
-
-        if "run" not in self.live:
-            return
+        run = self.live["run"]
+        run.summary.update(summary)
         try:
-            act(self.live["run"])
-        except (OSError, wandb.errors.Error) as error:
-            del self.live["run"]
-            print(f"W&B broke down ({one_line(error)}); the run goes on without it", flush=True)
+            run.log_artifact(run_artifact(self.live["directory"], f"run-{run.id}"))
+        finally:  # online, an artifact needs the server at once; what else was logged is waited for
+            run.finish(exit_code=0 if summary.get("status") == "finished" else 1)
+            self.live.clear()
 
 
 def settings() -> Any:

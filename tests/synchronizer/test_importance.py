@@ -9,7 +9,7 @@ import torch
 from igrad.collective.allgather import AllGather
 from igrad.deferral.zeros import Zeros
 from igrad.index_codec.int32 import Int32
-from igrad.interfaces import Item, View
+from igrad.interfaces import Item, View, untimed
 from igrad.packing.greedy import Greedy
 from igrad.release.periodic import Periodic
 from igrad.residual.delayed import Delayed
@@ -111,7 +111,7 @@ class Halves:
     def cost_bytes(self, numel, count):
         return 8 * count
 
-    def start(self, buckets, group, step=0, sizes_vary=False):
+    def start(self, buckets, group, step=0, sizes_vary=False, timed=untimed):
         halves = [[replace(payload, values=payload.values / 2) for payload in bucket] for bucket in buckets]
         return AllGather(FP32(), Int32()).start(halves, group, step, sizes_vary)
 
