@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -179,14 +179,14 @@ class Space:
         """
         whole, sparse = values.split([self.num_whole, sum(counts)])
         pairs = zip(self.whole, split(whole, self.whole), strict=True)
-        went_whole = [replace(payload, values=part) for payload, part in pairs]
+        went_whole = [Payload(p.view, p.start, p.numel, part, None, p.source) for p, part in pairs]
         if positions is None:
             indices = [payload.indices for payload in self.sparse]
         else:
             parts = positions.split(counts) if counts else ()
             indices = [part - start for part, start in zip(parts, self.starts, strict=True)]
         parts = zip(self.sparse, sparse.split(counts) if counts else (), indices, strict=True)
-        return self.in_order(went_whole, [replace(p, values=v, indices=index) for p, v, index in parts])
+        return self.in_order(went_whole, [Payload(p.view, p.start, p.numel, v, i, p.source) for p, v, i in parts])
 
 
 def most_entries(spaces: Sequence[Space], group: dist.ProcessGroup | None) -> tuple[list[list[int]], int]:
