@@ -43,9 +43,9 @@ TIMED_STEPS = BLOCK_STEPS * NUM_BLOCKS
 TRACE_STEPS, TRACE_WINDOW = 40, 8
 BANDWIDTHS = {"100": 100e6, "1000": 1e9, "unlimited": None}  # Mbit/s: bit/s
 NUM_RANKS = (2, 4)
-PROBES = {  # bytes of the messages by which a path is measured: a vote, sizes, sparse and dense buckets
-    "all_reduce": (24, 4_096, 262_144, 1_048_576, 4_194_304),
-    "all_gather": (64, 2_048, 8_192, 32_768, 131_072),
+PROBES = {  # bytes of the messages by which a path is measured: latency by small ones, bandwidth by large ones,
+    "all_reduce": (24, 1_048_576, 4_194_304),  # since a token bucket lets a few kB through at once
+    "all_gather": (64, 512),
 }
 NUM_PROBES = 9
 NUM_OVERHEAD_PROBES = 200
@@ -334,9 +334,9 @@ def printed(table: pd.DataFrame) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
-    told = arguments().parse_args(argv)
     torch.set_num_threads(1)  # ranks are forked
     try:
+        told = arguments().parse_args(argv)
         names = words("--methods", told.methods, methods())
         names = ["noop", *(name for name in names if name != "noop")]
         bandwidths = words("--bandwidth", told.bandwidth, list(BANDWIDTHS))
