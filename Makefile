@@ -26,7 +26,7 @@ main: ## three runs of RQ3 on the embedded model
 figures: ## figures and tables of every study in outputs/
 	python analysis/make_figures.py
 
-benchmarks: ## selection, bytes on an interface, growth with the ranks: five minutes, with nothing else running
+benchmarks: ## selection, bytes on an interface, growth with the ranks: three minutes, with nothing else running
 	python -m benchmarks.selection
 	python -m benchmarks.wire
 	python -m benchmarks.growth
