@@ -52,9 +52,11 @@ def main(argv: list[str] | None = None) -> int:
     """0: drawn; 2: a mistake, or there is nothing to draw, which is said."""
     try:
         return draw(arguments(argv))
-    except (ValueError, OSError) as error:
+    except OSError as error:
         print(f"error: {one_line(error)}", file=sys.stderr)
-        return 2
+    except ValueError as error:  # a list where commands are told
+        print(f"error: {error}", file=sys.stderr)
+    return 2
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:

@@ -72,7 +72,8 @@ def parse(argv: list[str]) -> Any:
     parser = get_args_parser()
 
     def error(message: str) -> None:
-        raise ValueError(f"{message}{SEE_HELP}")
+        apart = "; write -m and other flags last" if message.startswith("unrecognized arguments") else ""
+        raise ValueError(f"{message}{apart}{SEE_HELP}")
 
     parser.error = error  # type: ignore[method-assign,assignment]
     return parser.parse_args(argv)

@@ -206,7 +206,7 @@ def what_next(study: str, runs: dict[Path, Point]) -> list[str]:
     first, *others = runs
     lines = [f"{first}/summary.json (final numbers) and metrics.jsonl (a row per window)"]
     if others:
-        lines = [f"python -c \"from igrad import results; print(results.load('{study}').runs)\"  # a row per run"]
+        lines = [f"python -c \"from igrad import results; print(results.load('{study}').table())\"  # a row per run"]
     if any(path for directory in runs for path in directory.glob("wandb/offline-run-*")):
         lines.append(f"wandb sync {compose.OUTPUTS / study / '*' if others else first}/wandb/offline-run-*  # uploads")
     return lines

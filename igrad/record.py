@@ -62,7 +62,7 @@ class Recorder:
         if first:
             print(f"  goes on after step {first}", flush=True)
         self.shown: dict[str, str] = {}
-        desc = f"  {self.doing}{run.directory.name[:40]}"
+        desc = f"  {self.doing or 'training'}".removesuffix(": ")
         self.bar = tqdm(total=cfg.steps, initial=first, unit="step", desc=desc, dynamic_ncols=True, leave=True,
                         disable=not sys.stderr.isatty())  # fmt: skip
 
@@ -158,6 +158,8 @@ class Recorder:
         if not self.leads:
             return
         self.bar.close()
+        if not self.bar.disable:  # a narrow terminal cuts the bar
+            print(f"  {self.doing}{' '.join(f'{name} {value}' for name, value in self.shown.items())}", flush=True)
         self.components.write()
         self.messages.write()
         cfg, rows = self.run.cfg, self.file.rows

@@ -57,6 +57,12 @@ class Study:
             raise ValueError(f"{self.name} has no finished run with {label(knobs)}")
         return self.of(chosen, self.incomplete)
 
+    def table(self) -> str:
+        """The knobs that vary, final loss, bytes and time per step: a line per run."""
+        varied = [name for name in self.knobs if self.runs[name].map(repr).nunique() > 1]
+        shown = [*varied, *(name for name in ("val_loss", "wire_bytes", "step_ms") if name in self.runs)]
+        return self.runs[shown].to_string(index=False, float_format="{:.5g}".format)
+
     def complete(self) -> Study:
         """The runs of the sweeps whose points are all finished. ValueError, naming the rest, where there is none."""
         whole = self.sweeps.groupby("sweep")["status"].transform(lambda status: (status == "finished").all())

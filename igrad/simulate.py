@@ -27,7 +27,6 @@ import yaml
 from igrad.command_line import Parser
 from igrad.config import NOT_IDENTITY, one_line
 from igrad.link import Cluster, Link, sent_bytes
-from igrad.metrics import read_rows
 from igrad.results import knobs, label, read_summary
 
 DENSE = "dense"  # what others are compared with
@@ -77,6 +76,8 @@ def load(directory: Path) -> Trace:
         raise ValueError(f"{directory} holds no finished run")
     if not path.exists():
         raise ValueError(f"{directory} has no messages.parquet, an older version made it; repeat it with rerun=true")
+    from igrad.metrics import read_rows  # imports torch, which drawing a map does not need
+
     config = yaml.safe_load((directory / "config.yaml").read_text())
     steps = timed_steps(read_rows(directory / "metrics.jsonl"))
     if not steps:
@@ -316,7 +317,8 @@ def remarks(found: Mapping[str, Any], by: str, compute_ms: float) -> list[str]:
     frame = pd.DataFrame(found["rows"])
     apart = frame.groupby("method", sort=False)["competes"].any()
     recorded = sorted(frame["recorded_ranks"].unique())
-    lines = [f"fastest by {by}, and its factor over {DENSE}; compute {compute_ms:.1f} ms; "
+    factor = f", and its factor over {DENSE}" if DENSE in apart else ""
+    lines = [f"fastest by {by}{factor}; compute {compute_ms:.1f} ms; "
              f"recorded with N = {', '.join(map(str, recorded))}"]  # fmt: skip
     if not apart.all():
         lines.append(f"do not compete: {', '.join(apart.index[~apart])}")

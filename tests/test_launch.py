@@ -193,8 +193,8 @@ def test_every_point_of_a_sweep_is_counted_skipped_or_not(run):
         (["study=rq3"], "rq3"),
         (["study=rq5_lr"], "rq5_lr"),
         (["study=rq3_mine"], "rq3_mine"),
-        (["+rq=rq3", "study=mine", "release_period=4"], "rq3=mine"),
-        (["+rq=rq5_frontier_topk", "study=mine", "density=0.01", "seed=42"], "rq5=mine"),
+        (["+rq=rq3", "study=mine", "release_period=4"], "mine"),
+        (["+rq=rq5_frontier_topk", "study=mine", "density=0.01", "seed=42"], "mine"),
     ],
 )
 def test_a_question_says_how_it_is_drawn_whatever_the_study(run, argv, told):
@@ -207,7 +207,7 @@ def test_a_study_of_ones_own_says_where_its_results_are(run, study):
     """A table of all runs, or the files of the one there is; and how to upload what W&B has."""
     _, out, _, _ = run("steps=5,6", f"study={study}", "-m")
     assert out.endswith(
-        f"next: python -c \"from igrad import results; print(results.load('{study}').runs)\"  # a row per run\n"
+        f"next: python -c \"from igrad import results; print(results.load('{study}').table())\"  # a row per run\n"
     )
     [directory] = Path(f"outputs/{study}").glob("steps=5-*")
     (directory / "wandb" / "offline-run-1").mkdir(parents=True)

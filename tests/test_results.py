@@ -217,3 +217,11 @@ def test_reading_needs_no_torch():
     code = "import sys, analysis.make_figures, analysis.rq3; print({'torch', 'transformers'} & set(sys.modules))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "set()"
+
+
+def test_a_table_shows_what_varies_and_what_came_out(outputs):
+    study = results.load("rq3", outputs)
+    lines = study.table().splitlines()
+    heads = lines[0].split()
+    assert len(lines) == 1 + len(study.runs) and heads[-3:] == ["val_loss", "wire_bytes", "step_ms"]
+    assert set(heads[:-3]) == {name for name in study.knobs if study.runs[name].map(repr).nunique() > 1}
