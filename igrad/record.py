@@ -157,8 +157,9 @@ class Recorder:
         """The summary, once all else is on disk."""
         if not self.leads:
             return
+        drawn = not self.bar.disable
         self.bar.close()
-        if not self.bar.disable:  # a narrow terminal cuts the bar
+        if drawn:  # a narrow terminal cuts the bar
             print(f"  {self.doing}{' '.join(f'{name} {value}' for name, value in self.shown.items())}", flush=True)
         self.components.write()
         self.messages.write()
