@@ -42,6 +42,9 @@ class View:
     part: Callable[[Tensor], Tensor] = field(default=whole, compare=False, repr=False)
     # parameter-shaped tensor -> strided tensor over the same memory whose row-major order is `shape`'s
 
+    def __hash__(self) -> int:
+        return hash(self.name)  # that of all fields, and views are looked up hundreds of times per step, takes longer
+
     @cached_property
     def numel(self) -> int:
         return math.prod(self.shape)
@@ -319,7 +322,7 @@ class Collective(Protocol):
         """Encode and send, one collective per bucket; none is empty.
 
         Every rank passes the same views and ranges in the same order, and the same step. `sizes_vary`: how many
-        entries a payload has may differ between ranks. What must be waited for to start at all is timed as exchange.
+        entries a payload has may differ between ranks. Operations are timed as exchange, waited for or only begun.
         """
         ...
 
@@ -363,7 +366,7 @@ class LocalDeferral(Deferral, Protocol):
 
 
 class Synchronizer(Protocol):
-    """The whole: local gradients in, cross-rank mean gradients out, in place."""
+    """The whole: local gradients in, cross-rank mean gradients out."""
 
     uses_importance: bool  # False: no profile is wanted
     timed: Timed  # wraps the phases select, pack, exchange, unpack; the caller may set it
@@ -381,7 +384,7 @@ class Synchronizer(Protocol):
         ...
 
     def synchronize(self, gradients: dict[View, Tensor], step: int) -> SyncStats:
-        """After the backward pass, every view."""
+        """After the backward pass, every view: changed in place, or another tensor of its shape put in its place."""
         ...
 
     def reconcile(self, parameters: dict[View, Tensor], step: int) -> SyncStats:

@@ -20,7 +20,7 @@ from igrad.components import map_components
 from igrad.config import build
 from igrad.data import Inputs, batch, load_windows
 from igrad.deferral.skip import Skip
-from igrad.interfaces import SyncStats, View
+from igrad.interfaces import SyncStats, View, whole
 from igrad.metrics import Timer, Window, whole_periods
 from igrad.model import load_model
 from igrad.record import Recorder, provenance
@@ -123,6 +123,7 @@ class Run:
             loss, stats = self.optimizer_step(step)
             record.step(stats, step)
             window.add(loss, stats)
+            del stats  # its payloads hold what the next step has no use for
             done = step + 1
             if done % log_every == 0 or done == cfg.steps:
                 record.close(window, done, self.evaluate if done % eval_every == 0 or done == cfg.steps else dict)
@@ -145,6 +146,7 @@ class Run:
             gradients = self.gradients()
         local = {v: g.clone() for v, g in gradients.items()} if self.profiles(step) else None
         stats = self.synchronizer.synchronize(gradients, step)
+        self.take(gradients)
         if local is not None:
             self.update_trace(local, stats, step)
         with self.timer("compute"):
@@ -193,6 +195,14 @@ class Run:
             self.clip()
         return {view: view.part(parameter.grad) for view, parameter in self.parameters.items()}
 
+    def take(self, gradients: dict[View, Tensor]) -> None:
+        """What the views' gradients have become is that of their parameters."""
+        for view, parameter in self.parameters.items():
+            if view.part is whole:
+                parameter.grad = gradients[view]
+            elif (part := view.part(parameter.grad)).data_ptr() != gradients[view].data_ptr():
+                part.copy_(gradients[view])
+
     def apply(self, stats: SyncStats) -> None:
         if self.cfg.clip == "global":
             self.clip(stats.local)
@@ -222,6 +232,7 @@ class Run:
         self.optimizer.zero_grad()
         gradients = self.gradients()
         stats = self.synchronizer.flush(gradients, self.values())
+        self.take(gradients)
         if stats is not None:
             if self.cfg.clip == "global":
                 self.clip()

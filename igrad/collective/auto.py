@@ -69,7 +69,7 @@ class Auto:
     index_codec: IndexCodec  # how indices are written
     latency_us: float | None = None  # of one message, at least 0; higher = fewer rounds matter more. None: measured
     bytes_per_us: float | None = None  # of a link, above 0; higher = size matters less. None: measured
-    state: dict[str, Tensor] = field(default_factory=dict, init=False)  # the measured link
+    state: dict[str, Tensor] = field(default_factory=dict, init=False)  # the measured link; an all-gather's sizes
 
     def __post_init__(self) -> None:
         if self.latency_us is not None and self.latency_us < 0:
@@ -81,6 +81,7 @@ class Auto:
     def kinds(self) -> dict[str, Collective]:
         """In the order in which they start; among equals the first is taken."""
         gather = AllGather(self.value_codec, self.index_codec)
+        object.__setattr__(gather, "state", self.state)  # what it remembers is saved with the run, too
         return {"dense": Dense(), "allgather": gather, "shared_mask": SharedMask(self.index_codec)}
 
     def cost_bytes(self, numel: int, count: float) -> float:

@@ -29,6 +29,13 @@ class DenseHandle:
         return Exchanged(means, self.bucket, allreduce_bytes(num_bytes, self.num_ranks))
 
 
+def spread(payload: Payload) -> Tensor:
+    """[numel], zero where nothing was selected."""
+    if payload.indices is None:
+        return payload.values
+    return payload.values.new_zeros(payload.numel).index_put_((payload.indices,), payload.values)
+
+
 @dataclass(frozen=True)
 class Dense:
     """Sum all-reduce, then division by N. Every element is charged, zeros included."""
@@ -44,15 +51,13 @@ class Dense:
         sizes_vary: bool = False,
         timed: Timed = untimed,
     ) -> list[DenseHandle]:
-        return [self.start_bucket(bucket, group) for bucket in buckets]
+        return [self.start_bucket(bucket, group, timed) for bucket in buckets]
 
-    def start_bucket(self, bucket: list[Payload], group: dist.ProcessGroup | None) -> DenseHandle:
-        numel = sum(payload.numel for payload in bucket)
-        buffer = torch.zeros(numel, dtype=value_dtype(bucket), device=bucket[0].values.device)
-        for payload, elements in zip(bucket, split(buffer, bucket), strict=True):
-            if payload.indices is None:
-                elements.copy_(payload.values)
-            else:
-                elements[payload.indices] = payload.values.to(buffer.dtype)
-        work = all_reduce(buffer, group=group, async_op=True)
+    def start_bucket(
+        self, bucket: list[Payload], group: dist.ProcessGroup | None, timed: Timed = untimed
+    ) -> DenseHandle:
+        dtype = value_dtype(bucket)
+        buffer = torch.cat([spread(payload).to(dtype) for payload in bucket])
+        with timed("exchange"):
+            work = all_reduce(buffer, group=group, async_op=True)
         return DenseHandle(bucket, buffer, work, dist.get_world_size(group))

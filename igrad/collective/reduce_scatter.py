@@ -121,7 +121,7 @@ class ReduceScatter:
     ) -> list[Handle]:
         num_ranks = dist.get_world_size(group)
         every = [Space(bucket) for bucket in buckets]
-        whole = [Dense().start_bucket(space.whole, group) if space.whole else None for space in every]
+        whole = [Dense().start_bucket(space.whole, group, timed) if space.whole else None for space in every]
         spaces = [Space(space.sparse) for space in every if space.sparse]
         if not spaces:
             return whole
@@ -143,7 +143,8 @@ class ReduceScatter:
                 continue
             space, (records, _), leaves, comes, counts = next(theirs)
             arrived = records.new_empty(sum(comes), records.shape[1])
-            work = all_to_all(arrived, records, comes, leaves, group, async_op=True)
+            with timed("exchange"):
+                work = all_to_all(arrived, records, comes, leaves, group, async_op=True)
             num_bytes = (len(records) - leaves[dist.get_rank(group)]) * records.shape[1] * records.element_size()
             together.append(ScatterHandle(bucket, dense, space, counts, arrived, comes, work,
                                           num_bytes + control_bytes, group, together))  # fmt: skip

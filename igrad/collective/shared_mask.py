@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from igrad.collective.wire import Space, all_reduce, allreduce_bytes, broadcast, broadcast_bytes
+from igrad.collective.wire import Space, all_reduce, allreduce_bytes, broadcast, broadcast_bytes, rising_order
 from igrad.interfaces import Exchanged, IndexCodec, Payload, Timed, untimed
 
 
@@ -104,7 +104,8 @@ class SharedMask:
             counts = space.counts(positions) if sizes_vary else space.own_counts
             sent = elements_at(space, positions, counts)
             total = sent.clone()
-            work = all_reduce(total, group=group, async_op=True)
+            with timed("exchange"):
+                work = all_reduce(total, group=group, async_op=True)
             control_bytes = broadcast_bytes(num_bytes, num_ranks) + header_bytes
             handles.append(SharedHandle(space, positions, counts, sent, total, control_bytes, num_ranks, work))
             header_bytes = 0  # the first bucket bears it
@@ -113,5 +114,5 @@ class SharedMask:
     def encode(self, space: Space) -> Tensor:
         positions = space.positions()
         if self.index_codec.sorts:
-            positions = positions.sort().values
+            positions = positions[rising_order(positions)]
         return self.index_codec.encode(positions, space.num_sparse)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from igrad.collective.wire import all_reduce, allreduce_bytes, split
 from igrad.interfaces import SyncStats, Timed, View, untimed
-from igrad.synchronizer.dense import in_buckets, whole_payloads
+from igrad.synchronizer.dense import in_buckets, put, whole_payloads
 from igrad.synchronizer.stateless import Stateless
 
 
@@ -44,14 +44,14 @@ class BF16(Stateless):
             buckets = in_buckets(payloads, self.bucket_bytes)
             flat = [torch.cat([payload.values for payload in bucket]) for bucket in buckets]
             buffers = [values.to(torch.bfloat16).div_(self.num_ranks) for values in flat]
-            works = [all_reduce(buffer, group=self.group, async_op=True) for buffer in buffers]
         with self.timed("exchange"):
+            works = [all_reduce(buffer, group=self.group, async_op=True) for buffer in buffers]
             for work in works:
                 work.wait()
         with self.timed("unpack"):
-            means = [mean for buffer, bucket in zip(buffers, buckets, strict=True) for mean in split(buffer, bucket)]
-            for gradient, mean in zip(gradients.values(), means, strict=True):
-                gradient.copy_(mean.view(gradient.shape))
+            wide = [buffer.to(values.dtype) for buffer, values in zip(buffers, flat, strict=True)]
+            means = [mean for values, bucket in zip(wide, buckets, strict=True) for mean in split(values, bucket)]
+            put(means, gradients)
         return SyncStats(
             payload_bytes=sum(payload.bytes for payload in payloads),
             wire_bytes=sum(allreduce_bytes(b.numel() * b.element_size(), self.num_ranks) for b in buffers),

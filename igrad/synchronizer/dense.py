@@ -21,12 +21,20 @@ def whole_payloads(gradients: dict[View, Tensor]) -> list[Payload]:
 def in_buckets(payloads: list[Payload], bucket_bytes: int) -> list[list[Payload]]:
     """The payloads in their order, a new bucket where the last one has `bucket_bytes` or the dtype changes."""
     buckets: list[list[Payload]] = [[]]
+    num_bytes = 0
     for payload in payloads:
-        full = sum(p.bytes for p in buckets[-1]) >= bucket_bytes
-        if full or (buckets[-1] and buckets[-1][0].values.dtype != payload.values.dtype):
+        if num_bytes >= bucket_bytes or (buckets[-1] and buckets[-1][0].values.dtype != payload.values.dtype):
             buckets.append([])
+            num_bytes = 0
         buckets[-1].append(payload)
+        num_bytes += payload.bytes
     return buckets
+
+
+def put(means: list[Tensor], gradients: dict[View, Tensor]) -> None:
+    """Flat means, in the order of the views, take the gradients' places."""
+    for (view, gradient), mean in zip(list(gradients.items()), means, strict=True):
+        gradients[view] = mean.view(gradient.shape)
 
 
 @dataclass
@@ -51,15 +59,14 @@ class Dense(Stateless):
     def synchronize(self, gradients: dict[View, Tensor], step: int) -> SyncStats:
         with self.timed("pack"):
             payloads = whole_payloads(gradients)
-            handles = DenseCollective().start(in_buckets(payloads, self.bucket_bytes), self.group)
+            handles = DenseCollective().start(in_buckets(payloads, self.bucket_bytes), self.group, timed=self.timed)
         with self.timed("exchange"):
             for handle in handles:
                 handle.wait()
         with self.timed("unpack"):
             results = [handle.decode() for handle in handles]
             means = [mean for result in results for mean in result.means]
-            for gradient, mean in zip(gradients.values(), means, strict=True):
-                gradient.copy_(mean.view(gradient.shape))
+            put(means, gradients)
         return SyncStats(
             payload_bytes=sum(payload.bytes for payload in payloads),
             wire_bytes=sum(result.wire_bytes for result in results),

@@ -112,7 +112,7 @@ class Importance:
         if self.overlaps and dropped:
             plan = self.again(gradients, plan)
         with self.timed("unpack"):
-            self.apply(plan.exchanged, {view: gradients[view] for view in plan.due})
+            self.apply(plan.exchanged, gradients, plan.due)
         return plan.stats(
             num_released=self.num_released(plan),
             dropped=dropped,
@@ -165,15 +165,17 @@ class Importance:
         turn = -1 - step // self.release.period if release else step
         return self.sparsifier.select(candidate, view, turn, share)
 
-    def apply(self, exchanged: Iterable[Exchanged | None], gradients: dict[View, Tensor]) -> None:
+    def apply(
+        self, exchanged: Iterable[Exchanged | None], gradients: dict[View, Tensor], views: Iterable[View]
+    ) -> None:
         """What went leaves memory, means become gradients; of what was not sent they are zero."""
         means: dict[str, list[tuple[int, Tensor]]] = {}
         for bucket in filter(None, exchanged):
             for sent, mean in zip(bucket.sent, bucket.means, strict=True):
                 self.residual.memory.subtract(sent)
                 means.setdefault(sent.view, []).append((sent.start, mean))
-        for view, gradient in gradients.items():
-            place(gradient, means.get(view.name, []))
+        for view in views:
+            gradients[view] = assembled(means.get(view.name, []), gradients[view])
 
     def num_released(self, plan: Plan) -> int:
         return len({view.unit for view, part in plan.due.items() if part and view.unit in self.low})
@@ -232,14 +234,14 @@ class Importance:
             anything = torch.maximum(anything, r.any())
         all_reduce(anything, dist.ReduceOp.MAX, self.group)
         if not anything:
-            self.apply([], gradients)
+            self.apply([], gradients, list(gradients))
             return None
         payloads = [Payload(view.name, 0, view.numel, r.clone(), None) for view, r in held.items()]
         weights = [Payload(view.name, 0, view.numel, parameters[view].reshape(-1), None) for view in self.local]
         [handle] = DenseCollective().start([[*payloads, *weights]], self.group)  # all entries: nothing sparse pays
         handle.wait()
         means, sent, wire_bytes, _ = handle.decode()
-        self.apply([Exchanged(means[: len(held)], sent[: len(held)], 0)], gradients)
+        self.apply([Exchanged(means[: len(held)], sent[: len(held)], 0)], gradients, list(gradients))
         for view, mean in zip(self.local, means[len(held) :], strict=True):
             self.deferral.settle(view, parameters[view], mean)
         return SyncStats(
@@ -270,14 +272,13 @@ class Importance:
         return {name: part for name, part in parts.items() if hasattr(part, "state")}
 
 
-def place(gradient: Tensor, means: list[tuple[int, Tensor]]) -> None:
-    """Means over the elements from their starts on become the gradient, zero elsewhere, whatever its strides."""
+def assembled(means: list[tuple[int, Tensor]], gradient: Tensor) -> Tensor:
+    """Means over the elements from their starts on, zero elsewhere, in the shape and dtype of `gradient`."""
     if not means:
-        gradient.zero_()
-        return
+        return gradient.zero_()
     _, whole = means[0]
     if whole.numel() != gradient.numel():
         whole = whole.new_zeros(gradient.numel())
         for start, mean in means:
             whole[start : start + mean.numel()] = mean
-    gradient.copy_(whole.view(gradient.shape))
+    return whole.view(gradient.shape).to(gradient.dtype)

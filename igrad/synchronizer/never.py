@@ -38,5 +38,8 @@ class Never(Stateless):
     def flush(self, gradients: dict[View, Tensor], parameters: dict[View, Tensor]) -> SyncStats | None:
         """Parameters become their mean over the ranks, in place; the optimizer has nothing left to step."""
         self.average.timed = self.timed
-        stats = self.average.synchronize(parameters, step=0)
+        means = dict(parameters)
+        stats = self.average.synchronize(means, step=0)
+        for view, mean in means.items():
+            parameters[view].copy_(mean)
         return replace(stats, deferred=frozenset(view.name for view in parameters))

@@ -1,10 +1,14 @@
 """All-gather: bytes as its docstring has them, mixed types, sums in rank order."""
 
+import math
+
 import pytest
 import torch
 
-from igrad.collective.allgather import AllGather
+from igrad.collective.allgather import HEADER_BYTES, AllGather
 from igrad.collective.dense import Dense
+from igrad.collective.wire import take_messages
+from igrad.index_codec.gap8 import Gap8
 from igrad.index_codec.int32 import Int32
 from igrad.interfaces import Payload
 from igrad.value_codec.fp32 import FP32
@@ -54,8 +58,8 @@ def check_all(rank, num_ranks):
         for i, mean in enumerate(means):
             total = torch.zeros(sizes[i][0], dtype=dtype)
             for theirs in everyone:  # in rank order: bit for bit
-                total += scattered(theirs[i], dtype)
-            assert mean.dtype == dtype and torch.equal(mean, total / num_ranks), name
+                total += scattered(theirs[i], dtype) / num_ranks
+            assert mean.dtype == dtype and torch.equal(mean, total), name
             assert torch.equal(sent[i].values.double(), bucket[i].values.double()), f"lossless: {name}"
 
         value_bytes = 4 if dtype == F32 else 8
@@ -87,3 +91,54 @@ def compare_bytes(rank, num_ranks):
 def test_pays_below_the_break_even_density_only(num_ranks):
     for below, at, above in on_ranks(num_ranks, compare_bytes, num_ranks):
         assert below < 0 == at < above
+
+
+# ------------------------------------------------------------------- sizes that are the data's, and are guessed
+
+SPACE, K = 12_100, 40
+
+
+def spread_payload(rank, gap):
+    """K entries `gap` elements apart: up to 255 a byte each, above three."""
+    indices = gap * torch.randperm(K, generator=torch.Generator().manual_seed(rank)) + rank
+    return Payload("v", 0, SPACE, torch.randn(K, generator=torch.Generator().manual_seed(rank + 1)), indices)
+
+
+def gathered(collective, payload):
+    """(result, sizes of this step's messages)."""
+    take_messages()
+    [handle] = collective.start([[payload]], None)
+    handle.wait()
+    return handle.decode(), [message.num_bytes for message in take_messages()]
+
+
+def guess(rank, num_ranks):
+    """Narrow gaps twice, then wide ones on the last rank alone, then again."""
+    collective, entries = AllGather(FP32(), Gap8()), 4 * K
+    found = []
+    for wide in (False, False, True, True):
+        everyone = [spread_payload(r, 300 if wide and r == num_ranks - 1 else 5) for r in range(num_ranks)]
+        result, sizes = gathered(collective, everyone[rank])
+        expected = sum(scattered(payload, F32) / num_ranks for payload in everyone)
+        assert torch.allclose(result.means[0], expected, atol=1e-7)
+        assert torch.equal(result.sent[0].indices, everyone[rank].indices), "in the order in which they were selected"
+        assert torch.equal(result.sent[0].values, everyone[rank].values)
+        assert result.wire_bytes == (num_ranks - 1) * sum(sizes)
+        found.append(sizes)
+    narrow, wide = K, K + 2 * (K - 1)  # bytes of the codes
+    first = HEADER_BYTES + entries + narrow + round(2 * math.sqrt(narrow))
+    assert found[0] == [16, entries + narrow], "at first sizes are exchanged"
+    assert found[1] == [first]
+    assert found[2] == [first, HEADER_BYTES + entries + wide - first], "what found no room follows"
+    assert found[3] == [HEADER_BYTES + entries + wide + round(2 * math.sqrt(wide))]
+    again = AllGather(FP32(), Gap8())
+    again.state.update(collective.state)
+    resumed = gathered(again, spread_payload(rank, 5))[1]
+    return found, resumed
+
+
+@pytest.mark.parametrize("num_ranks", (2, 3))
+def test_sizes_are_guessed_and_what_finds_no_room_follows(num_ranks):
+    (found, resumed), *others = on_ranks(num_ranks, guess, num_ranks)
+    assert all(other == (found, resumed) for other in others), "every rank takes part in the same messages"
+    assert resumed == found[3], "what was learnt goes on"

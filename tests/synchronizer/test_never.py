@@ -40,7 +40,7 @@ def train_alone(rank, num_ranks):
     num_bytes = 4 * sum(parameter.numel() for parameter in named.values())
     assert stats.payload_bytes == num_bytes and stats.wire_bytes == allreduce_bytes(num_bytes, num_ranks)
     assert stats.deferred == {view.name for view in VIEWS}, "the optimizer has nothing left to step"
-    assert phases == ["pack", "exchange", "unpack"]
+    assert phases == ["pack", "exchange", "exchange", "unpack"], "begun while packing, then waited for"
     return before, {name: parameter.numpy() for name, parameter in named.items()}
 
 
