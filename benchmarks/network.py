@@ -58,6 +58,10 @@ def run(*command: str) -> None:
         raise OSError(f"{' '.join(command)}: {done.stderr.strip()}")
 
 
+def address(rank: int) -> str:
+    return f"10.77.0.{rank + 1}"
+
+
 class Network:
     """`num_ranks` namespaces rank0, rank1, … behind a switch."""
 
@@ -73,7 +77,7 @@ class Network:
             run("ip", "link", "add", INTERFACE, "netns", space, "type", "veth", "peer", "name", port, "netns", "switch")
             run("ip", "-n", "switch", "link", "set", port, "master", "bridge")
             run("ip", "-n", "switch", "link", "set", port, "up")
-            run("ip", "-n", space, "addr", "add", f"10.77.0.{rank + 1}/24", "dev", INTERFACE)
+            run("ip", "-n", space, "addr", "add", f"{address(rank)}/24", "dev", INTERFACE)
             run("ip", "-n", space, "link", "set", INTERFACE, "up")
 
     def shape(self, bits_per_s: float | None) -> None:
@@ -100,12 +104,14 @@ class Network:
 
 
 def enter(rank: int) -> None:
-    """Move this process into the rank's namespace."""
+    """Move this process into the rank's namespace, and onto a core: ranks of one machine would else push each other."""
     libc = ctypes.CDLL(None, use_errno=True)
     with Path(f"/run/netns/rank{rank}").open() as space:
         if libc.setns(space.fileno(), CLONE_NEWNET):
             raise OSError(ctypes.get_errno(), f"setns rank{rank}")
     os.environ["GLOO_SOCKET_IFNAME"] = INTERFACE
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[rank % len(cores)]})
 
 
 def sent() -> tuple[int, int]:

@@ -25,40 +25,24 @@ import pandas as pd
 import torch
 import torch.distributed as dist
 import yaml
-from torch import Tensor
 from tqdm import tqdm
 
 from benchmarks import network
+from benchmarks.paths import SHAPED, beside_bytes, check_shaping, kind_of, overhead, path, shaping
+from benchmarks.slow_table import BANDWIDTHS, claims, compared, first_to_target, for_figures, printed
 from igrad import compose, profile, simulate
 from igrad.collective import wire
 from igrad.command_line import Parser, words
 from igrad.config import one_line
 from igrad.data import Inputs, prepare
-from igrad.link import Cluster, Link, fit_link, sent_bytes
+from igrad.link import Cluster, Link
 from igrad.metrics import PHASES
 
 STUDY = "slow_network"  # of the runs on the loopback
-BLOCK_STEPS, NUM_BLOCKS = 8, 3  # timed steps of a method, each block followed by one of noop; whole release periods
-TIMED_STEPS = BLOCK_STEPS * NUM_BLOCKS
+BLOCK_STEPS, NUM_BLOCKS = 8, 4  # timed steps of a method, whole release periods
 TRACE_STEPS, TRACE_WINDOW = 40, 8
-BANDWIDTHS = {"100": 100e6, "1000": 1e9, "unlimited": None}  # Mbit/s: bit/s
 NUM_RANKS = (2, 4)
-PROBES = {  # bytes of the messages by which a path is measured: latency by small ones, bandwidth by large ones,
-    "all_reduce": (24, 1_048_576, 4_194_304),  # since a token bucket lets a few kB through at once
-    "all_gather": (64, 512),
-}
-NUM_PROBES = 9
-NUM_OVERHEAD_PROBES = 200
-SMALL = {"vote": ("all_reduce", torch.zeros(3, dtype=torch.float64)),  # three numbers: some ranks of a ring have none
-         "all_reduce": ("all_reduce", torch.zeros(16)), "all_gather": ("all_gather", torch.zeros(16))}  # fmt: skip
-SHAPING = {  # by which the shaping is checked: kind, bytes, how often in a row, the best of how many such rows
-    "all-reduce of 50 MB": ("all_reduce", 50_000_000, 1, 1),
-    "100 exchanges of 30 kB": ("all_gather", 30_000, 100, 5),
-}
-SHAPED = ["num_ranks", "bandwidth", "what", "seconds", "free_s", "wire_s", "ratio"]
 STEPS = Path("docs/results/rq5_target/rq5_target.csv")
-STEPS_NUM_RANKS = 2  # with which they were found: more ranks see more data, and need others
-OVERHEAD_SHARE, LIMIT_FACTOR = 0.10, 1.15
 
 
 def methods() -> list[str]:
@@ -101,235 +85,82 @@ def planned(method: str, num_ranks: int) -> tuple[compose.Point, Inputs]:
 
 
 def train(rank: int, point: compose.Point, inputs: Inputs) -> dict[str, Any]:
-    """Time a run's steps, and noop's in turn with them: what differs between processes and minutes is in both.
+    """Time a run's steps, each after one of noop's: what differs between processes and minutes is in both.
 
-    Everything per step, this rank's.
+    `step`, `noop`, `beyond` (a step less noop's, selection and exchange) and the phases in milliseconds, lists of
+    blocks of steps; what was sent in a block that was not timed.
     """
     from igrad.synchronizer.noop import Noop
     from igrad.train import Run
 
     run = Run(point.cfg, point.directory, inputs, torch.device("cpu"), time.time())
-    synchronizers = {"method": run.synchronizer, "noop": Noop()}
-    seconds: dict[str, list[float]] = {name: [] for name in synchronizers}
-    phases_ms, kinds, wire_bytes, interface_bytes = Counter(), Counter(), 0, 0
-    steps = itertools.count()
+    method, noop, steps = run.synchronizer, Noop(), itertools.count()
 
-    def block(name: str) -> int:
-        run.synchronizer, sent = synchronizers[name], 0
-        for step in itertools.islice(steps, BLOCK_STEPS):
-            start = time.perf_counter()
-            _, stats = run.optimizer_step(step)
-            seconds[name].append(time.perf_counter() - start)
-            sent += stats.wire_bytes
-        return sent
+    def sent_in_a_block() -> int:
+        return sum(run.optimizer_step(step)[1].wire_bytes for step in itertools.islice(steps, BLOCK_STEPS))
 
-    block("method")  # caches, allocators, PowerSGD's first steps
-    seconds["method"].clear()
-    for _ in range(NUM_BLOCKS):
+    def timed(synchronizer: Any, step: int) -> float:
+        """Milliseconds from when all ranks are there."""
+        run.synchronizer = synchronizer
+        dist.barrier()
         run.timer.drain()
-        wire.take_messages()
-        dist.barrier()
-        before = network.carried()
-        wire_bytes += block("method")
-        dist.barrier()
-        interface_bytes += network.carried() - before
-        phases_ms.update(run.timer.drain())
-        kinds.update(kind_of(message) for message in wire.take_messages())
-        block("noop")
-    return {
-        "step_ms": 1e3 * statistics.mean(seconds["method"]), "noop_ms": 1e3 * statistics.mean(seconds["noop"]),
-        **{f"{phase}_ms": ms / TIMED_STEPS for phase, ms in phases_ms.items()},
-        "wire_bytes": wire_bytes, "interface_bytes": interface_bytes, "num_messages": dict(kinds),
+        start = time.perf_counter()
+        run.optimizer_step(step)
+        return 1e3 * (time.perf_counter() - start)
+
+    sent_in_a_block()  # caches, allocators, PowerSGD's first steps
+    wire.take_messages()
+    dist.barrier()
+    before = network.carried()
+    wire_bytes = sent_in_a_block()
+    dist.barrier()
+    found: dict[str, Any] = {
+        "wire_bytes": wire_bytes, "interface_bytes": network.carried() - before,
+        "num_messages": dict(Counter(kind_of(message) for message in wire.take_messages())),
     }  # fmt: skip
+    blocks: dict[str, list[list[float]]] = {name: [] for name in ("step", "noop", "beyond", *PHASES)}
+    for _ in range(NUM_BLOCKS):
+        for values in blocks.values():
+            values.append([])
+        for step in itertools.islice(steps, BLOCK_STEPS):
+            noop_ms, step_ms = timed(noop, step), timed(method, step)
+            phases_ms = run.timer.drain()
+            beyond_ms = step_ms - noop_ms - phases_ms["select"] - phases_ms["exchange"]
+            for name, ms in {"step": step_ms, "noop": noop_ms, "beyond": beyond_ms, **phases_ms}.items():
+                blocks[name][-1].append(ms)
+    return {**found, **blocks}
 
 
-def kind_of(message: wire.Message) -> str:
-    """Of SMALL: whose overhead it has."""
-    return "vote" if message.kind == "all_reduce" and message.num_bytes <= 24 else message.kind
-
-
-def send(kind: str, mine: Tensor) -> None:
-    """One message."""
-    if kind == "all_reduce":
-        wire.all_reduce(mine)
-    else:
-        wire.gather(mine.new_empty(dist.get_world_size() * mine.numel()), mine)
-
-
-def probe(rank: int) -> list[tuple[str, int, int, float]]:
-    """(kind, bytes, ranks, median microseconds) of bare messages, one after the other."""
-    samples = []
-    for kind, sizes in PROBES.items():
-        for num_bytes in sizes:
-            times_us = []
-            for _ in range(NUM_PROBES):
-                dist.barrier()
-                start = time.perf_counter()
-                send(kind, torch.zeros(num_bytes // 4))
-                times_us.append(1e6 * (time.perf_counter() - start))
-            samples.append((kind, num_bytes, dist.get_world_size(), statistics.median(times_us)))
-    return samples
-
-
-def overhead(rank: int) -> dict[str, float]:
-    """Bytes beside the headers that a message of each kind costs this rank over what it carries; `barrier`: the frame.
-
-    From messages so small that hardly anything but overhead is sent.
-    """
-
-    def sent(name: str, times: int) -> int:
-        dist.barrier()
-        before = network.carried()
-        for _ in range(times):
-            send(*SMALL[name])
-        dist.barrier()
-        return network.carried() - before
-
-    frame = statistics.median(sent("vote", 0) for _ in range(9))
-    found = {"barrier": frame}
-    for name, (kind, mine) in SMALL.items():
-        carried = sent_bytes(kind, mine.numel() * mine.element_size(), dist.get_world_size())
-        found[name] = (sent(name, NUM_OVERHEAD_PROBES) - frame) / NUM_OVERHEAD_PROBES - carried
-    return found
-
-
-def shaping(rank: int) -> list[float]:
-    """Seconds of each in SHAPING."""
-    found = []
-    for kind, num_bytes, times, repeats in SHAPING.values():
-        mine, seconds = torch.zeros(num_bytes // 4), []
-        for _ in range(repeats):
-            dist.barrier()
-            start = time.perf_counter()
-            for _ in range(times):
-                send(kind, mine)
-            seconds.append(time.perf_counter() - start)
-        found.append(min(seconds))
-    return found
+def typical(blocks: list[list[float]]) -> float:
+    """Of the steps of a block, which are not alike, the mean; of each the median over blocks, which are."""
+    return statistics.mean(statistics.median(alike) for alike in zip(*blocks, strict=True))
 
 
 # ------------------------------------------------------------------------------------------------ all ranks
 
 
-def mean_of(ranks: list[dict[str, Any]], name: str) -> float:
-    return statistics.mean(rank[name] for rank in ranks)
-
-
 def cell(net: network.Network, method: str, point: compose.Point, inputs: Inputs, extra: dict) -> dict[str, Any]:
-    """One method on one network: a row of the table as measured. Means over ranks; bytes per rank and step."""
+    """One method on one network: a row of the table as measured. Means over ranks, but steps are the slowest rank's.
+
+    A job is as fast as that, with or without communication. Bytes are per rank and step.
+    """
     ranks = net.on_ranks(train, point, inputs)
-    per_message = {kind: num_bytes for kind, num_bytes in extra.items() if kind != "barrier"}
-    beside = [sum(per_message[kind] * n for kind, n in rank["num_messages"].items()) for rank in ranks]
-    barriers = NUM_BLOCKS * extra["barrier"]
-    interface_bytes = sum(rank["interface_bytes"] - barriers for rank in ranks) - sum(beside)
-    times = {f"{name}_ms": mean_of(ranks, f"{name}_ms") for name in ("step", "noop", *PHASES)}
-    steps = len(ranks) * TIMED_STEPS
-    wire_bytes = sum(rank["wire_bytes"] for rank in ranks)
-    return {"method": method, **times, "wire_bytes": wire_bytes / steps, "interface_bytes": interface_bytes / steps,
-            "num_messages": sum(ranks[0]["num_messages"].values()) / TIMED_STEPS}  # fmt: skip
+    times = {name: [typical(rank[name]) for rank in ranks] for name in ("step", "noop", "beyond", *PHASES)}
+    shares = [beyond / noop for beyond, noop in zip(times["beyond"], times["noop"], strict=True)]
+    beside = sum(beside_bytes(rank["num_messages"], extra) + extra["barrier"] for rank in ranks)
+    steps = len(ranks) * BLOCK_STEPS
+    return {
+        "method": method, "step_ms": max(times["step"]), "noop_ms": max(times["noop"]),
+        "overhead_ms": statistics.mean(times["beyond"]), "overhead_share": statistics.mean(shares),
+        **{f"{phase}_ms": statistics.mean(times[phase]) for phase in PHASES},
+        "wire_bytes": sum(rank["wire_bytes"] for rank in ranks) / steps,
+        "interface_bytes": (sum(rank["interface_bytes"] for rank in ranks) - beside) / steps,
+        "num_messages": sum(ranks[0]["num_messages"].values()) / BLOCK_STEPS,
+    }  # fmt: skip
 
 
 def averaged(ranks: list[dict[str, float]]) -> dict[str, float]:
-    return {name: mean_of(ranks, name) for name in ranks[0]}
-
-
-def check_shaping(ranks: list[list[float]], free: list[float], num_ranks: int, bandwidth: str) -> list[dict[str, Any]]:
-    """What is in SHAPING took, beside the arithmetic; nothing where nothing is shaped.
-
-    Arithmetic: the bytes in full packets at the rate, headers and an acknowledgement per two packets included; or what
-    the same takes where nothing is shaped, if that is longer: a bucket fills up while a message waits for its like.
-    """
-    bits_per_s = BANDWIDTHS[bandwidth]
-    if bits_per_s is None:
-        return []
-    per_byte = (network.MTU_BYTES + 14 + network.HEADER_BYTES / 2) / (network.MTU_BYTES - 52)  # 52: IP and TCP
-    rows = []
-    for i, (what, (kind, num_bytes, times, _)) in enumerate(SHAPING.items()):
-        seconds = max(rank[i] for rank in ranks)
-        wire_s = 8 * per_byte * times * sent_bytes(kind, num_bytes, num_ranks) / bits_per_s
-        told = (num_ranks, bandwidth, what, seconds, free[i], wire_s, seconds / max(wire_s, free[i]))
-        rows.append(dict(zip(SHAPED, told, strict=True)))
-    return rows
-
-
-# ------------------------------------------------------------------------------------------------- the table
-
-
-def compared(rows: list[dict[str, Any]], predictions: list[dict[str, Any]], steps: dict[str, float]) -> pd.DataFrame:
-    """The measured rows beside the limit, the prediction, and what it takes to a target loss.
-
-    `limit_ms`: noop's step in turn with the method's, and the wire bytes at the bandwidth. `overhead_ms`: what a step
-    takes beyond noop's, selection and the exchange. `to_target_s`: `steps` that a method needs to the target loss, at
-    this step time.
-    """
-    table = pd.DataFrame(rows)
-    where = ["num_ranks", "bandwidth"]
-    bits_per_ms = table["bandwidth"].map(lambda name: (BANDWIDTHS[name] or float("inf")) / 1e3)
-    table["bytes_ms"] = 8 * table["wire_bytes"] / bits_per_ms
-    table["limit_ms"] = table["noop_ms"] + table["bytes_ms"]
-    table["over_limit"] = table["step_ms"] / table["limit_ms"]
-    table["overhead_ms"] = table["step_ms"] - table["noop_ms"] - table["select_ms"] - table["exchange_ms"]
-    table["overhead_share"] = table["overhead_ms"] / table["noop_ms"]
-    table["bytes_ratio"] = table["wire_bytes"] / table["interface_bytes"]
-    table = table.merge(pd.DataFrame(predictions)[[*where, "method", "predicted_ms"]], on=[*where, "method"])
-    table["prediction_ratio"] = table["predicted_ms"] / table["step_ms"]
-    table["to_target_steps"] = table["method"].map(steps).where(table["num_ranks"] == STEPS_NUM_RANKS)
-    table["to_target_s"] = table["to_target_steps"] * table["step_ms"] / 1e3
-    return table
-
-
-def for_figures(table: pd.DataFrame) -> pd.DataFrame:
-    """The names that analysis/simulated.py knows: `measured_ms`, and `bandwidth_mbit`, null where it is unlimited."""
-    mbit = table["bandwidth"].map({name: rate and rate / 1e6 for name, rate in BANDWIDTHS.items()})
-    return table.drop(columns="bandwidth").assign(bandwidth_mbit=mbit).rename(columns={"step_ms": "measured_ms"})
-
-
-def claims(table: pd.DataFrame, shaped: pd.DataFrame) -> list[tuple[str, bool, str]]:
-    """(claim, whether it holds, by what) in the order in which they are told."""
-    talks = table[table["wire_bytes"] > 0]
-    free = talks[talks["bandwidth"] == "unlimited"]
-    slow = talks[(talks["bandwidth"] == "100") & (talks["method"] == "ig_adtopk")]
-    with_selection = slow["step_ms"] / (slow["limit_ms"] + slow["select_ms"])
-
-    def worst(frame: pd.DataFrame, values: pd.Series, least: float, most: float) -> tuple[bool, str]:
-        over = pd.concat([least - values, values - most], axis=1).max(axis=1)
-        at = frame.loc[over.idxmax()]
-        name = at["method" if "method" in frame else "what"]
-        worst = f"worst {values[over.idxmax()]:.3f} (N = {at['num_ranks']}, {at['bandwidth']}: {name})"
-        return not (over > 0).any(), f"{(over <= 0).sum()} of {len(values)}; {worst}"
-
-    told = [
-        ("shaping takes what arithmetic says within 10 %", shaped, shaped["ratio"], 0.90, 1.10),
-        ("wire bytes are the interface's within 3 %", talks, talks["bytes_ratio"], 0.97, 1.03),
-        ("predicted step time within 20 %", table, table["prediction_ratio"], 0.80, 1.20),
-        ("overhead at most 10 % of a noop step (unlimited)", free, free["overhead_share"], -1.0, OVERHEAD_SHARE),
-        ("ig_adtopk at 100 Mbit/s over noop + selection + bytes / bandwidth", slow, with_selection, 0.0, LIMIT_FACTOR),
-    ]
-    return [(text, *worst(frame, values, least, most)) for text, frame, values, least, most in told if len(frame)]
-
-
-def printed(table: pd.DataFrame) -> str:
-    """One table per number of ranks and bandwidth."""
-    parts = []
-    for (num_ranks, bandwidth), rows in table.groupby(["num_ranks", "bandwidth"], sort=False):
-        shown = pd.DataFrame({
-            "method": rows["method"].str.ljust(16),
-            "noop ms": rows["noop_ms"].map("{:.1f}".format),
-            "step ms": rows["step_ms"].map("{:.1f}".format),
-            "limit ms": rows["limit_ms"].map("{:.1f}".format),
-            "ratio": rows["over_limit"].map("{:.2f}".format),
-            "predicted": rows["predicted_ms"].map("{:.1f}".format),
-            "select": rows["select_ms"].map("{:.1f}".format),
-            "exchange": rows["exchange_ms"].map("{:.1f}".format),
-            "overhead": rows["overhead_share"].map("{:.0%}".format),
-            "kB/step": (rows["wire_bytes"] / 1e3).map("{:,.1f}".format),
-            "interface": (rows["interface_bytes"] / 1e3).map("{:,.1f}".format),
-            "steps": rows["to_target_steps"].map(lambda n: "" if n != n else f"{n:.0f}"),
-            "to target s": rows["to_target_s"].map(lambda s: "" if s != s else f"{s:.1f}"),
-        })  # fmt: skip
-        where = f"{bandwidth} Mbit/s" if BANDWIDTHS[bandwidth] else "unlimited"
-        parts.append(f"\nN = {num_ranks}, {where}\n{shown.to_string(index=False)}")
-    return "\n".join(parts)
+    return {name: statistics.mean(rank[name] for rank in ranks) for name in ranks[0]}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -373,13 +204,13 @@ def measure(
     with tqdm(total=len(cells), desc="paths", unit="path", disable=None) as bar:
         for n in num_ranks:
             with network.Network(n) as net:
-                free = [max(each) for each in zip(*net.on_ranks(shaping), strict=True)]
                 overheads[n] = averaged(net.on_ranks(overhead))
-                noop_ms[n] = mean_of(net.on_ranks(train, *plans[n, "noop"]), "step_ms")
+                noop_ms[n] = max(typical(rank["noop"]) for rank in net.on_ranks(train, *plans[n, "noop"]))
                 recorded[n] = path(net)  # as good as the loopback, on which the traces were recorded
                 for bandwidth in bandwidths:
                     net.shape(BANDWIDTHS[bandwidth])
-                    shaped += check_shaping(net.on_ranks(shaping), free, n, bandwidth)
+                    if bits_per_s := BANDWIDTHS[bandwidth]:
+                        shaped += check_shaping(net.on_ranks(shaping), bandwidth, bits_per_s)
                     links[n, bandwidth] = path(net)
                     bar.update()
     predictions = [
@@ -409,7 +240,7 @@ def measure(
         "rows": json.loads(for_figures(table).to_json(orient="records")),
         "shaping": json.loads(shaped.to_json(orient="records")),
         "claims": [{"claim": text, "holds": holds, "by": by} for text, holds, by in found],
-        "timed_steps": TIMED_STEPS, "torch": torch.__version__,
+        "timed_steps": BLOCK_STEPS * NUM_BLOCKS, "torch": torch.__version__,
     })  # fmt: skip
     print(printed(table))
     if len(shaped):
@@ -423,28 +254,9 @@ def measure(
     return 0 if all(holds for _, holds, _ in found) else 1
 
 
-def path(net: network.Network) -> Link:
-    """What bare messages say of a network."""
-    return fit_link([sample for rank in net.on_ranks(probe) for sample in rank])
-
-
 def predicted(directory: Path, num_ranks: int, link: Link, recorded: Link, noop_ms: float) -> float:
     """Milliseconds of a step, from a trace on the loopback and what was measured with bare messages."""
     return simulate.step_ms(simulate.load(directory), Cluster(num_ranks, 1, link, link), noop_ms, recorded)
-
-
-def first_to_target(table: pd.DataFrame) -> list[str]:
-    """Claim (d): at each bandwidth, who is first at the target loss, and by what factor over those one would use."""
-    said = []
-    for (num_ranks, bandwidth), rows in table.groupby(["num_ranks", "bandwidth"], sort=False):
-        seconds = rows.set_index("method")["to_target_s"].dropna().sort_values()
-        if len(seconds) < 2:
-            continue
-        best = seconds.index[0]
-        over = [f"{seconds[name] / seconds[best]:.2f} over {name}" for name in seconds.index[1:]]
-        said.append(f"N = {num_ranks}, {bandwidth}: {best} is first at the target loss, {seconds[best]:.1f} s; by "
-                    f"{', '.join(over)}")  # fmt: skip
-    return said
 
 
 def write(path: Path, content: dict[str, Any]) -> None:

@@ -7,6 +7,9 @@ import pytest
 
 from analysis import simulated
 from benchmarks import slow_network
+from benchmarks.paths import SHAPED, check_shaping
+from benchmarks.slow_network import typical
+from benchmarks.slow_table import BANDWIDTHS, claims, compared, first_to_target, for_figures
 
 WHERE = [(2, "100"), (2, "unlimited"), (4, "100")]
 
@@ -16,58 +19,69 @@ def rows(overhead_ms=2.0):
     found = []
     for num_ranks, bandwidth in WHERE:
         for method, wire_bytes, select_ms in (("noop", 0.0, 0.0), ("dense", 3e6, 0.0), ("ig_adtopk", 1e4, 3.0)):
-            bits_per_s = slow_network.BANDWIDTHS[bandwidth]
+            bits_per_s = BANDWIDTHS[bandwidth]
             exchange_ms = 8e3 * wire_bytes / bits_per_s if bits_per_s else 0.5 * (wire_bytes > 0)
             step_ms = 40.0 + select_ms + exchange_ms + overhead_ms * (wire_bytes > 0)
             found.append({"num_ranks": num_ranks, "bandwidth": bandwidth, "method": method, "step_ms": step_ms,
                           "noop_ms": 40.0, "select_ms": select_ms, "exchange_ms": exchange_ms,
+                          "overhead_share": overhead_ms * (wire_bytes > 0) / 40,
                           "wire_bytes": wire_bytes, "interface_bytes": wire_bytes})  # fmt: skip
     return found
 
 
 def table(measured, off=1.0):
     predictions = [{**row, "predicted_ms": off * row["step_ms"]} for row in measured]
-    return slow_network.compared(measured, predictions, {"dense": 200.0, "ig_adtopk": 500.0})
+    return compared(measured, predictions, {"dense": 200.0, "ig_adtopk": 500.0})
 
 
 def shaped(ratio=1.0):
-    return pd.DataFrame([[2, "100", "a", 1.0, 0.1, 1.0, ratio]], columns=slow_network.SHAPED)
+    return pd.DataFrame([[2, "100", "a", ratio, 1.0, ratio]], columns=SHAPED)
 
 
 def test_a_row_stands_beside_its_limit_and_its_time_to_the_target():
     found = table(rows()).set_index(["num_ranks", "bandwidth", "method"])
     dense = found.loc[(2, "100", "dense")]
     assert dense["limit_ms"] == pytest.approx(40 + 240) and dense["step_ms"] == pytest.approx(282)
-    assert dense["overhead_ms"] == pytest.approx(2) and dense["overhead_share"] == pytest.approx(0.05)
     assert dense["to_target_s"] == pytest.approx(200 * 0.282)
     assert found.loc[(2, "unlimited", "dense"), "limit_ms"] == 40
     assert found.loc[4, "to_target_s"].isna().all(), "steps were found with two ranks"
 
 
 def test_every_claim_holds_where_all_is_as_it_should_be_and_fails_where_it_is_not():
-    assert all(holds for _, holds, _ in slow_network.claims(table(rows()), shaped()))
+    assert all(holds for _, holds, _ in claims(table(rows()), shaped()))
     heavy = table([row | {"interface_bytes": 1.04 * row["interface_bytes"]} for row in rows(overhead_ms=9.0)], 1.25)
-    found = slow_network.claims(heavy, shaped(1.2))
+    found = claims(heavy, shaped(1.2))
     assert len(found) == 5 and not any(holds for _, holds, _ in found)
     assert "worst 1.200 (N = 2, 100: a)" in found[0][2]
 
 
 def test_nothing_shaped_is_no_mistake():
     free = [row for row in rows() if row["bandwidth"] == "unlimited"]
-    empty = pd.DataFrame(
-        slow_network.check_shaping([[1.0, 1.0]], [1.0, 1.0], 2, "unlimited"), columns=slow_network.SHAPED
-    )
-    assert all(holds for _, holds, _ in slow_network.claims(table(free), empty))
+    assert all(holds for _, holds, _ in claims(table(free), pd.DataFrame([], columns=SHAPED)))
+
+
+def test_the_slowest_rank_is_held_to_the_arithmetic():
+    """Full packets of 1514 bytes and half an acknowledgement carry 1448; two ranks send what they reduce once."""
+    per_byte = (1514 + 33) / 1448
+    reduced, exchanged = check_shaping([(4.0, 0.2), (4.5, 0.1)], "100", 100e6)
+    assert reduced["wire_s"] == pytest.approx(4.0 * per_byte) and exchanged["wire_s"] == pytest.approx(0.24 * per_byte)
+    assert reduced["seconds"] == 4.5 and exchanged["seconds"] == 0.2
+    assert reduced["ratio"] == pytest.approx(4.5 / (4 * per_byte))
+
+
+def test_a_typical_step_is_one_that_nothing_disturbed():
+    """Steps of a block differ, and one in three was held up."""
+    assert typical([[1.0, 9.0], [50.0, 9.0], [1.0, 9.0]]) == 5.0
 
 
 def test_the_first_at_the_target_is_told_with_its_factors():
-    told = slow_network.first_to_target(table(rows()))
+    told = first_to_target(table(rows()))
     assert told[0].startswith("N = 2, 100: ig_adtopk is first at the target loss, 22.9 s; by 2.46 over dense")
     assert len(told) == 2
 
 
 def test_its_rows_are_what_the_figures_draw():
-    figures = slow_network.for_figures(table(rows()))
+    figures = for_figures(table(rows()))
     assert figures["bandwidth_mbit"].isna().sum() == 3 and set(figures["bandwidth_mbit"].dropna()) == {100.0}
     assert simulated.predicted_against_measured(figures.to_dict("records")).axes
 
