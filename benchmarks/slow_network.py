@@ -42,7 +42,10 @@ STUDY = "slow_network"  # of the runs on the loopback
 BLOCK_STEPS, NUM_BLOCKS = 8, 4  # timed steps of a method, whole release periods
 TRACE_STEPS, TRACE_WINDOW = 40, 8
 NUM_RANKS = (2, 4)
-STEPS = Path("docs/results/rq5_target/rq5_target.csv")
+STEPS = {  # to the target loss, by the number of ranks with which they were found: more ranks see more data
+    2: Path("docs/results/rq5_target/rq5_target.csv"),
+    4: Path("docs/results/rq5_target_4/rq5_target.csv"),
+}
 
 
 def methods() -> list[str]:
@@ -172,7 +175,7 @@ def main(argv: list[str] | None = None) -> int:
         names = ["noop", *(name for name in names if name != "noop")]
         bandwidths = words("--bandwidth", told.bandwidth, list(BANDWIDTHS))
         num_ranks = tuple(int(n) for n in words("--num-ranks", told.num_ranks, ["2", "3", "4"]))
-        steps = simulate.read_steps(told.steps)
+        steps = {n: simulate.read_steps(path) for n, path in STEPS.items()}
         if not os.environ.get(network.INSIDE):
             network.unshare()  # or nothing here can be measured
             record_traces(names, num_ranks)
@@ -188,14 +191,12 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--methods", default=",".join(methods()), help="of RQ5 (all); noop is always among them")
     parser.add_argument("--bandwidth", default=",".join(BANDWIDTHS), help="Mbit/s, of 100,1000,unlimited (all)")
     parser.add_argument("--num-ranks", default=",".join(map(str, NUM_RANKS)), help="of 2,3,4 (2,4)")
-    parser.add_argument("--steps", type=Path, default=STEPS, help="csv with the columns method, to_target_steps: what "
-                        "a method needs to the target loss (that of the study rq5_target)")  # fmt: skip
     parser.add_argument("--out", type=Path, default=Path("outputs/benchmarks/slow_network.json"), help="JSON, rows too")
     return parser
 
 
 def measure(
-    names: list[str], bandwidths: list[str], num_ranks: tuple[int, ...], steps: dict[str, float], out: Path
+    names: list[str], bandwidths: list[str], num_ranks: tuple[int, ...], steps: dict[int, dict[str, float]], out: Path
 ) -> int:
     """Within the own namespaces: measure the paths, predict, measure the methods, compare."""
     plans = {(n, name): planned(name, n) for n in num_ranks for name in names}

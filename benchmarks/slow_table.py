@@ -7,15 +7,16 @@ from typing import Any
 import pandas as pd
 
 BANDWIDTHS = {"100": 100e6, "1000": 1e9, "unlimited": None}  # Mbit/s: bit/s
-STEPS_NUM_RANKS = 2  # with which the steps to the target were found: more ranks see more data, and need others
 OVERHEAD_SHARE, LIMIT_FACTOR = 0.10, 1.15
 
 
-def compared(rows: list[dict[str, Any]], predictions: list[dict[str, Any]], steps: dict[str, float]) -> pd.DataFrame:
+def compared(
+    rows: list[dict[str, Any]], predictions: list[dict[str, Any]], steps: dict[int, dict[str, float]]
+) -> pd.DataFrame:
     """The measured rows beside the limit, the prediction, and what it takes to a target loss.
 
     `limit_ms`: noop's step in turn with the method's, and the wire bytes at the bandwidth. `to_target_s`: `steps` that
-    a method needs to the target loss, at this step time.
+    a method needs to the target loss with so many ranks, at this step time.
     """
     table = pd.DataFrame(rows)
     where = ["num_ranks", "bandwidth"]
@@ -26,7 +27,10 @@ def compared(rows: list[dict[str, Any]], predictions: list[dict[str, Any]], step
     table["bytes_ratio"] = table["wire_bytes"] / table["interface_bytes"]
     table = table.merge(pd.DataFrame(predictions)[[*where, "method", "predicted_ms"]], on=[*where, "method"])
     table["prediction_ratio"] = table["predicted_ms"] / table["step_ms"]
-    table["to_target_steps"] = table["method"].map(steps).where(table["num_ranks"] == STEPS_NUM_RANKS)
+    table["to_target_steps"] = [
+        steps.get(n, {}).get(method, float("nan"))
+        for n, method in zip(table["num_ranks"], table["method"], strict=True)
+    ]
     table["to_target_s"] = table["to_target_steps"] * table["step_ms"] / 1e3
     return table
 
