@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import subprocess
@@ -95,10 +96,11 @@ class Recorder:
         """One row of metrics.jsonl, the tracker and the terminal."""
         if not self.leads:
             return
+        loss = row.get("train_loss")
         row = self.file.write({"seconds": self.totals["seconds"], "total_wire_bytes": self.totals["wire_bytes"], **row})
         self.track(lambda tracker: tracker.log({name: value for name, value in row.items() if value is not None}))
         shown = {
-            "loss": row["train_loss"] and f"{row['train_loss']:.3f}",
+            "loss": loss is not None and f"{loss:.3f}",  # nan too, which the file has as null
             "val": row["val_loss"] and f"{row['val_loss']:.3f}",
             "kB/step": row["wire_bytes"] and f"{row['wire_bytes'] / 1e3:.1f}",
         }
@@ -114,7 +116,7 @@ class Recorder:
             self.bar.update(min(row["step"], self.run.cfg.steps) - self.bar.n)
 
     def close(self, window: Window, step: int, evaluate: Callable[[], dict[str, float]]) -> None:
-        """End a window; `evaluate` runs off the clock."""
+        """End a window; `evaluate` runs off the clock. ValueError, on all ranks alike, once there is no loss."""
         phases_ms = self.run.timer.drain()
         seconds = time.perf_counter() - window.started
         whole = len(window.stats) % self.run.cfg.release_period == 0
@@ -126,10 +128,12 @@ class Recorder:
         self.totals["num_dropped_steps"] += sum(int(s.dropped) for s in window.stats if s.dropped is not None)
         loss = torch.stack(window.losses).nanmean()  # a step that was dropped has none
         dist.all_reduce(loss)
+        train_loss = loss.item() / self.run.num_ranks
+        diverged = not math.isfinite(train_loss)
         pending = {view: self.run.synchronizer.pending(view) for view in self.run.parameters} if self.leads else {}
         norms = {view: float(held.norm()) for view, held in pending.items() if held is not None}
         self.components.close(step, norms)
-        evaluation = evaluate()
+        evaluation = {} if diverged else evaluate()
         if evaluation:
             self.components.write()
             self.messages.write()
@@ -139,13 +143,20 @@ class Recorder:
                 self.track(lambda tracker: tracker.heatmap("residual_norm", held, step))
         self.write(
             step=step,
-            train_loss=loss.item() / self.run.num_ranks,
+            train_loss=train_loss,
             learning_rate=self.run.learning_rate,
             residual_norm=sum(norm**2 for norm in norms.values()) ** 0.5,
             num_dropped_steps=self.totals["num_dropped_steps"],
             **rates,
             **evaluation,
         )
+        if diverged:
+            self.close_bar()
+            dist.barrier()  # the first rank that raises ends all, and the row is rank 0's to write
+            raise ValueError(
+                f"the training loss is {train_loss} at step {step}: training diverged; "
+                "lower learning_rate or max_grad_norm"
+            )
 
     def flushed(self, stats: SyncStats, evaluation: dict[str, float]) -> None:
         """The row after the flush, which is one more optimizer step."""
@@ -153,14 +164,18 @@ class Recorder:
         self.totals["wire_bytes"] += stats.wire_bytes
         self.write(step=self.run.cfg.steps + 1, **evaluation)
 
+    def close_bar(self) -> None:
+        """The bar stays; the last numbers are said again below it: a narrow terminal cuts it."""
+        if not self.leads or self.bar.disable:
+            return
+        self.bar.close()
+        print(f"  {self.doing}{' '.join(f'{name} {value}' for name, value in self.shown.items())}", flush=True)
+
     def finish(self) -> None:
         """The summary, once all else is on disk."""
         if not self.leads:
             return
-        drawn = not self.bar.disable
-        self.bar.close()
-        if drawn:  # a narrow terminal cuts the bar
-            print(f"  {self.doing}{' '.join(f'{name} {value}' for name, value in self.shown.items())}", flush=True)
+        self.close_bar()
         self.components.write()
         self.messages.write()
         cfg, rows = self.run.cfg, self.file.rows

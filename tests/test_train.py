@@ -244,11 +244,25 @@ def evaluated(rank, cfg, directory, inputs):
     return Run(cfg, directory, inputs, torch.device("cpu"), time.time()).evaluate()
 
 
-def test_a_diverged_run_is_a_failed_run(inputs, tmp_path):
-    cfg = tiny.config("learning_rate=1e30", "max_grad_norm=null")
+@pytest.mark.parametrize("synchronizer", ("importance", "dense"))
+@pytest.mark.parametrize("eval_every", (4, 16))
+def test_a_diverged_run_ends_with_the_first_row_that_has_no_loss(synchronizer, eval_every, inputs, tmp_path, capfd):
+    """Long before the next evaluation, or instead of it; the row is there, and no rank is left behind."""
+    cfg = tiny.config("learning_rate=1e30", "max_grad_norm=null", "log_every=1", "release_period=1",
+                      f"synchronizer={synchronizer}", f"eval_every={eval_every}")  # fmt: skip
+    said = r"the training loss is nan at step 2: training diverged; lower learning_rate"
+    with pytest.raises(AssertionError, match=said):
+        on_ranks(2, trained, cfg, tmp_path / "run", inputs)
+    rows = read_rows(tmp_path / "run" / "metrics.jsonl")
+    assert [(row["step"], row["train_loss"] is None) for row in rows] == [(0, True), (1, False), (2, True)]
+    assert "step 2/20 loss nan" in capfd.readouterr().out
+    assert not (tmp_path / "run" / "summary.json").exists()
+
+
+def test_an_evaluation_that_is_no_number_fails_a_run(inputs, tmp_path):
+    cfg = tiny.config("learning_rate=1e30", "max_grad_norm=null", "steps=4")
     with pytest.raises(AssertionError, match="validation loss is nan: training diverged; lower learning_rate"):
         on_ranks(1, trained, cfg, tmp_path / "run", inputs)
-    assert not (tmp_path / "run" / "summary.json").exists()
 
 
 def test_evaluation_does_not_depend_on_the_number_of_ranks(inputs, tmp_path):
