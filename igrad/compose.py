@@ -55,7 +55,8 @@ class Point:
 def run_name(overrides: list[str], key: str) -> str:
     """What was overridden, fit for a folder name and never empty, then the config hash."""
     told = [o for o in overrides if re.split(r"[.=@]", o.lstrip("+~"))[0] not in NOT_IN_NAMES]
-    text = re.sub(r"[^A-Za-z0-9_.,=+-]+", "_", ",".join(o.lstrip("+~") for o in sorted(told)))
+    last = {o.lstrip("+~").split("=")[0]: o for o in told}  # of two values for one key, as Hydra takes them
+    text = re.sub(r"[^A-Za-z0-9_.,=+-]+", "_", ",".join(o.lstrip("+~") for o in sorted(last.values())))
     return f"{text[: MAX_NAME - len(key) - 1].strip('._,-') or 'default'}-{key}"
 
 

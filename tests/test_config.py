@@ -216,6 +216,7 @@ def test_names_tell_the_task_overrides_alone():
     overrides = ["+rq=rq3", "study=s", "tracking=none", "tracking.project=p", "rerun=true", "release_period=4"]
     assert run_name(overrides, "k") == "release_period=4-k"
     assert run_name([], "k") == "default-k"
+    assert run_name(["density=0.1", "seed=1", "+density=0.2"], "k") == "density=0.2,seed=1-k", "the last one counts"
     assert run_name(["workload.path=/a/b c.txt"], "k") == "workload.path=_a_b_c.txt-k"
 
 
