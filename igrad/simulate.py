@@ -72,8 +72,8 @@ class Trace:
 def load(directory: Path) -> Trace:
     """The trace of a finished run. The first window is left out, as in its means. ValueError where there is none."""
     path, summary = directory / "messages.parquet", read_summary(directory)
-    if summary.get("status") != "finished":
-        raise ValueError(f"{directory} holds no finished run")
+    if summary.get("status") != "finished" or made_a_profile(directory):
+        raise ValueError(without(directory, [directory]))
     if not path.exists():
         raise ValueError(f"{directory} has no messages.parquet, an older version made it; repeat it with rerun=true")
     from igrad.metrics import read_rows  # imports torch, which drawing a map does not need
@@ -112,11 +112,25 @@ def load_all(places: Iterable[Path]) -> list[Trace]:
             traces.append(load(place))
             continue
         inside = sorted(path.parent for path in place.glob("*/config.yaml"))
-        finished = [run for run in inside if read_summary(run).get("status") == "finished"]
+        finished = [run for run in inside if read_summary(run).get("status") == "finished" and not made_a_profile(run)]
         if not finished:
-            raise ValueError(f"{place} holds no finished run")
+            raise ValueError(without(place, inside))
         traces += map(load, finished)
     return traces
+
+
+def made_a_profile(directory: Path) -> bool:
+    """Whether it is the run behind a profile, which lies beside it: it is no method's, and sends everything."""
+    return directory.with_name(f"{directory.name}.parquet").exists()
+
+
+def without(place: Path, runs: Iterable[Path]) -> str:
+    """Why a place holds no finished run of a study, and what may be meant."""
+    if any(map(made_a_profile, runs)):
+        return f"{place} holds what made a profile; name a study in outputs/ or a run of one"
+    meant = Path("outputs") / place
+    hint = f"; did you mean {meant}?" if not place.exists() and meant.exists() else ""
+    return f"{place} holds no finished run{hint}"
 
 
 def named(traces: Iterable[Trace]) -> dict[str, list[Trace]]:
@@ -288,7 +302,7 @@ def ranks(text: str) -> int:
 
 
 def read_steps(path: Path) -> dict[str, float]:
-    """Columns method and steps (or to_target_steps, as the table rq5_target says); no entry where they are empty.
+    """Columns method and steps (or to_target_steps, as the table rq5_target says); NaN where they are empty.
 
     ValueError where it is no such table.
     """
@@ -300,7 +314,7 @@ def read_steps(path: Path) -> dict[str, float]:
     reached = frame.dropna(subset=["steps"])
     if reached.empty or not pd.api.types.is_numeric_dtype(reached["steps"]) or reached["steps"].min() <= 0:
         raise ValueError(f"{path}: steps must be numbers above 0, empty where the target is never reached")
-    return dict(zip(reached["method"], reached["steps"].astype(float), strict=True))
+    return dict(zip(frame["method"], frame["steps"].astype(float), strict=True))
 
 
 def printed(found: Mapping[str, Any]) -> str:
@@ -313,7 +327,12 @@ def printed(found: Mapping[str, Any]) -> str:
     return table.rename(columns="N = {}".format).rename_axis(index=None, columns=None).to_string()
 
 
-def remarks(found: Mapping[str, Any], by: str, compute_ms: float) -> list[str]:
+def remarks(found: Mapping[str, Any], by: str, compute_ms: float, steps: Mapping[str, float] | None) -> list[str]:
+    def why_not(name: str) -> str:
+        if steps is None:
+            return "sends nothing"
+        return "never reaches the target" if name in steps else "not in the table of steps"
+
     frame = pd.DataFrame(found["rows"])
     apart = frame.groupby("method", sort=False)["competes"].any()
     recorded = sorted(frame["recorded_ranks"].unique())
@@ -321,7 +340,7 @@ def remarks(found: Mapping[str, Any], by: str, compute_ms: float) -> list[str]:
     lines = [f"fastest by {by}{factor}; compute {compute_ms:.1f} ms; "
              f"recorded with N = {', '.join(map(str, recorded))}"]  # fmt: skip
     if not apart.all():
-        lines.append(f"do not compete: {', '.join(apart.index[~apart])}")
+        lines.append(f"do not compete: {', '.join(f'{name} ({why_not(name)})' for name in apart.index[~apart])}")
     return [*lines, "assumed:", *(f"  {each}" for each in ASSUMED)]
 
 
@@ -381,16 +400,21 @@ def run(told: argparse.Namespace) -> None:
         compute_ms = float(np.median([trace.compute_ms for traces in methods.values() for trace in traces]))
     if not compute_ms >= 0:
         raise ValueError(f"compute-ms must be at least 0, got {compute_ms}")
-    if steps is not None and not steps.keys() & methods.keys():
-        raise ValueError(f"{told.steps} names no method that was recorded; these are: {', '.join(methods)}")
-    found = simulate(methods, clusters, compute_ms, recorded, steps)
+    reached = None
+    if steps is not None:
+        reached = {name: number for name, number in steps.items() if not math.isnan(number)}
+        if not steps.keys() & methods.keys():
+            raise ValueError(f"{told.steps} names no method that was recorded; these are: {', '.join(methods)}")
+        if not reached.keys() & methods.keys():
+            raise ValueError(f"{told.steps}: no recorded method reaches the target")
+    found = simulate(methods, clusters, compute_ms, recorded, reached)
     by = "step time" if steps is None else "time to the target loss"
     asked = {name: str(value) if isinstance(value, Path) else value for name, value in vars(told).items()}
     document = {**asked, "runs": [str(place) for place in told.runs], "compute_ms": compute_ms, "by": by,
                 "assumed": ASSUMED, **found}  # fmt: skip
     told.out.parent.mkdir(parents=True, exist_ok=True)
     told.out.write_text(json.dumps(document, indent=1) + "\n")
-    print(printed(found), "", *remarks(found, by, compute_ms), told.out, sep="\n")
+    print(printed(found), "", *remarks(found, by, compute_ms, steps), told.out, sep="\n")
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -312,8 +312,18 @@ def test_steps_to_the_target_decide(study, capsys):
     for column in ("steps", "to_target_steps"):
         steps.write_text(f"method,{column}\ndense,100\ntopk_sync,\nnoop,100\nnot_recorded,1\n")
         code, out = told(study, "--num-ranks", "2", "--bandwidth", "1Gbit", "--steps", str(steps))
-        assert code == 0 and "do not compete: topk_sync" in capsys.readouterr().out
+        assert code == 0 and "do not compete: topk_sync (never reaches the target)\n" in capsys.readouterr().out
         assert json.loads(out.read_text())["fastest"][0]["method"] == "noop"
+
+
+def test_who_is_not_in_the_table_of_steps_is_said_apart(study, capsys):
+    steps = study.parent / "steps.csv"
+    steps.write_text("method,steps\ndense,100\ntopk_sync,\n")
+    assert told(study, "--steps", str(steps))[0] == 0
+    said = "do not compete: noop (not in the table of steps), topk_sync (never reaches the target)\n"
+    assert said in capsys.readouterr().out
+    assert told(study)[0] == 0
+    assert "do not compete: noop (sends nothing)\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("options, why", (
@@ -337,6 +347,7 @@ def test_a_mistake_is_one_line(study, capsys, options, why):
                                        ("method,steps\ndense,0\n", "numbers above 0"),
                                        ("method,steps\ndense,soon\n", "numbers above 0"),
                                        ("method,steps\ndense,1\ndense,2\n", "two rows of dense"),
+                                       ("method,steps\nother,5\ndense,\n", "no recorded method reaches the target"),
                                        ("method,steps\nother,5\n", "names no method that was recorded")))  # fmt: skip
 def test_a_table_of_steps_that_cannot_be_is_an_error(study, capsys, text, why):
     steps = study.parent / "steps.csv"
@@ -353,3 +364,24 @@ def test_a_place_without_a_trace_is_an_error(tmp_path, capsys):
                        (old, "has no messages.parquet"), (short, "no window of whole release periods")):  # fmt: skip
         assert simulate.main([str(place)]) == 2
         assert why in capsys.readouterr().err
+
+
+def test_profiling_runs_are_not_a_studys(tmp_path, capsys):
+    """They lie beside the profiles that they made; passed over in a mixed folder, refused alone."""
+    profiled = write(tmp_path / "profiles")
+    profiled.with_name(f"{profiled.name}.parquet").touch()
+    for place in (profiled, tmp_path / "profiles"):
+        assert simulate.main([str(place)]) == 2
+        said = capsys.readouterr().err
+        assert said == f"error: {place} holds what made a profile; name a study in outputs/ or a run of one\n"
+    assert simulate.load_all([write(tmp_path / "study").parent])
+
+
+def test_a_studys_name_is_not_its_path(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    run = write(tmp_path / "outputs" / "rq3")
+    for name, meant in (("rq3", "outputs/rq3"), (f"rq3/{run.name}", f"outputs/rq3/{run.name}")):
+        assert simulate.main([name]) == 2
+        assert capsys.readouterr().err == f"error: {name} holds no finished run; did you mean {meant}?\n"
+    assert simulate.main(["rq4"]) == 2
+    assert capsys.readouterr().err == "error: rq4 holds no finished run\n"
