@@ -22,7 +22,7 @@ import analysis
 import rq
 from analysis import benchmarks, printed, style
 from igrad import results
-from igrad.command_line import Parser, words
+from igrad.command_line import Parser, no_file_on_the_way, output_folder, words
 from igrad.config import one_line
 from igrad.results import CONF
 
@@ -95,6 +95,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     if not told.runs.is_dir():
         raise ValueError(f"no folder '{told.runs}'; --runs names the one that run.py wrote (outputs)")
     told.out = told.out or told.runs / "figures"
+    no_file_on_the_way(told.out)  # before the minutes that figures may take
     return told
 
 
@@ -242,8 +243,7 @@ def write(name: str, parts: Iterator[Part], told: argparse.Namespace) -> dict[st
     """Every table and figure of one study; what the last call put there and this one does not goes. The tables."""
     home, written, tables = told.out / name, [], {}
     for part in parts:
-        folder = home / part.folder
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = output_folder(home / part.folder)
         print(f"{name}: {part.title}")
         for title, table in part.tables.items():
             table = tables[f"{part.folder}/{title}".lstrip("/")] = with_note(table, part.incomplete)

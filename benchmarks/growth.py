@@ -7,7 +7,6 @@ claim fails.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from pathlib import Path
@@ -16,6 +15,7 @@ import pandas as pd
 import pytest
 import torch
 
+from igrad.command_line import Parser, output_file
 from tests.test_bytes import GROWTH, MOST_RANKS, bytes_apart
 
 TOLERANCE = 0.15  # relative, of growth to its law
@@ -61,19 +61,19 @@ def printed(rows: list[dict]) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.growth", description=__doc__)
+    parser = Parser(prog="python -m benchmarks.growth", description=__doc__)
     default = Path("outputs/benchmarks/growth.json")
     parser.add_argument("--out", type=Path, default=default, help="JSON with the same rows")
-    told = parser.parse_args(argv)
     torch.set_num_threads(1)  # ranks are forked
     try:
+        told = parser.parse_args(argv)
+        output_file(told.out)
         rows = measure()
-    except pytest.skip.Exception as error:  # no loopback of one's own to be had
+    except (ValueError, pytest.skip.Exception) as error:  # skip: no loopback of one's own to be had
         print(f"error: {error}", file=sys.stderr)
         return 2
     print(printed(rows))
     document = {"rows": rows, "num_entries": NUM_ENTRIES, "numel": MOST_RANKS * NUM_ENTRIES, "within": TOLERANCE}
-    told.out.parent.mkdir(parents=True, exist_ok=True)
     told.out.write_text(json.dumps({**document, "torch": torch.__version__}, indent=1) + "\n")
     failed = sum(not row["ok"] for row in rows)
     print(f"{len(rows) - failed} of {len(rows)} claims hold; {told.out}")

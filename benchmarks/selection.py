@@ -7,7 +7,6 @@ when a claim fails.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import statistics
@@ -22,6 +21,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from igrad.command_line import Parser, output_file
 from igrad.interfaces import Sparsifier, View
 from tests.ranks import on_ranks
 from tests.strategies import make
@@ -184,10 +184,15 @@ def printed(rows: list[dict]) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.selection", description=__doc__)
+    parser = Parser(prog="python -m benchmarks.selection", description=__doc__)
     default = Path("outputs/benchmarks/selection.json")
     parser.add_argument("--out", type=Path, default=default, help="JSON with the same rows")
-    told = parser.parse_args(argv)
+    try:
+        told = parser.parse_args(argv)
+        output_file(told.out)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     torch.set_num_threads(1)
     side = 4096
     cases = (
@@ -202,7 +207,6 @@ def main(argv: list[str] | None = None) -> int:
     print(f"selections of a view in a step, residual full, R = {PERIOD}: {said}  {RESULT[only_when_due]}")
     results = [*(row["ok"] for row in rows), only_when_due]
     document = {"rows": rows, "at_most": MOST, "selections": counted, "torch": torch.__version__}
-    told.out.parent.mkdir(parents=True, exist_ok=True)
     told.out.write_text(json.dumps(document, indent=1) + "\n")
     print(f"{told.out}: {sum(results)} of {len(results)} claims hold")
     return 0 if all(results) else 1

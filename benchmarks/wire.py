@@ -6,7 +6,6 @@ to nothing in them), over whole release periods. Exit code 1 when a claim fails.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import pandas as pd
 import pytest
 import torch
 
+from igrad.command_line import Parser, output_file
 from igrad.sparsifier.topk import count
 from tests.strategies import make, options
 from tests.test_bytes import (
@@ -123,19 +123,19 @@ def printed(rows: list[dict]) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.wire", description=__doc__)
+    parser = Parser(prog="python -m benchmarks.wire", description=__doc__)
     parser.add_argument(
         "--out", type=Path, default=Path("outputs/benchmarks/wire.json"), help="JSON with the same rows"
     )
-    told = parser.parse_args(argv)
     torch.set_num_threads(1)  # ranks are forked
     try:
+        told = parser.parse_args(argv)
+        output_file(told.out)
         rows = measure(llama_views(), codec_rows()) + measure(llama_views(embeddings=True), delay_rows())
-    except pytest.skip.Exception as error:  # no loopback of one's own to be had
+    except (ValueError, pytest.skip.Exception) as error:  # skip: no loopback of one's own to be had
         print(f"error: {error}", file=sys.stderr)
         return 2
     print(printed(rows))
-    told.out.parent.mkdir(parents=True, exist_ok=True)
     told.out.write_text(json.dumps({"rows": rows, "torch": torch.__version__}, indent=1) + "\n")
     failed = sum(not row["ok"] for row in rows)
     print(f"{len(rows) - failed} of {len(rows)} claims hold; {told.out}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ import pyarrow.parquet as pq
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
+from igrad.command_line import Parser
 from igrad.profile_file import load
 from igrad.results import yamls
 
@@ -46,18 +46,18 @@ def option(group: str, name: str, seed: int) -> Any:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m igrad.profile_table", description=__doc__)
+    parser = Parser(prog="python -m igrad.profile_table", description=__doc__)
     parser.add_argument("profile", help="a file in outputs/profiles/")
     parser.add_argument("--importance", default="magnitude_persistence", help="the score that the policies cut")
-    told = parser.parse_args(argv)
     try:
+        told = parser.parse_args(argv)
         rows = table(told.profile, told.importance)
-    except ValueError as error:
+        path = Path(told.profile).with_suffix(".table.parquet")
+        how = json.dumps({**load(told.profile)[2], "importance": told.importance})
+        pq.write_table(pa.Table.from_pandas(rows).replace_schema_metadata({"igrad": how}), path)
+    except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    path = Path(told.profile).with_suffix(".table.parquet")
-    how = json.dumps({**load(told.profile)[2], "importance": told.importance})
-    pq.write_table(pa.Table.from_pandas(rows).replace_schema_metadata({"igrad": how}), path)
     shown = rows[["component", "numel", f"score_{told.importance}"]].round(4)
     policies = [name.removeprefix("important_") for name in rows if name.startswith("important_")]
     for name in policies:

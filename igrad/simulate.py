@@ -24,7 +24,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from igrad.command_line import Parser
+from igrad.command_line import Parser, output_file
 from igrad.config import NOT_IDENTITY, one_line
 from igrad.link import Cluster, Link, sent_bytes
 from igrad.results import knobs, label, read_summary
@@ -412,8 +412,7 @@ def run(told: argparse.Namespace) -> None:
     asked = {name: str(value) if isinstance(value, Path) else value for name, value in vars(told).items()}
     document = {**asked, "runs": [str(place) for place in told.runs], "compute_ms": compute_ms, "by": by,
                 "assumed": ASSUMED, **found}  # fmt: skip
-    told.out.parent.mkdir(parents=True, exist_ok=True)
-    told.out.write_text(json.dumps(document, indent=1) + "\n")
+    output_file(told.out).write_text(json.dumps(document, indent=1) + "\n")
     print(printed(found), "", *remarks(found, by, compute_ms, steps), told.out, sep="\n")
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
-from igrad.command_line import Parser
+from igrad.command_line import Parser, output_file
 from igrad.config import one_line
 from igrad.results import CONF
 from igrad.tracking.artifacts import FETCHED
@@ -93,7 +93,7 @@ def write(made: dict[str, dict[str, Any]], out: Path) -> None:
 
     specs = {study: {name: stored(view) for name, view in views.items()} for study, views in made.items()}
     try:
-        out.write_text(json.dumps(specs, indent=1))
+        output_file(out).write_text(json.dumps(specs, indent=1))
     except OSError as error:
         raise ValueError(f"cannot write to {out}: {error.strerror}") from error
     print(out)
