@@ -93,7 +93,10 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
 
         told.runs = runs_from_wandb(told.from_wandb, told.runs)
     if not told.runs.is_dir():
-        raise ValueError(f"no folder '{told.runs}'; --runs names the one that run.py wrote (outputs)")
+        study = next((name for name in told.rqs if name in studies()), "rq3")
+        raise ValueError(
+            f"no folder '{told.runs}' with runs; to make some: {commands(study)[0]} (in outputs/; --runs names another)"
+        )
     told.out = told.out or told.runs / "figures"
     no_file_on_the_way(told.out)  # before the minutes that figures may take
     return told
