@@ -23,8 +23,7 @@ import rq
 from analysis import benchmarks, printed, style
 from igrad import results
 from igrad.command_line import Parser, no_file_on_the_way, output_folder, words
-from igrad.config import one_line
-from igrad.results import CONF
+from igrad.config import CONF, one_line
 
 BENCHMARKS = "benchmarks"  # a study by this name: what benchmarks/*.py measured
 MADE = ".made"  # in a study's folder: what the last call put there

@@ -27,9 +27,8 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 from tqdm import tqdm
 
-from igrad.config import DELTAS, GROUPS, KNOBS, SEE_HELP, config_hash, did_you_mean, digest, one_line
+from igrad.config import CONF, DELTAS, GROUPS, KNOBS, SEE_HELP, config_hash, did_you_mean, digest, one_line
 
-CONF = Path(__file__).resolve().parents[1] / "conf"
 OUTPUTS = Path("outputs")
 NOT_IN_NAMES = ("rq", "study", "tracking", "rerun", "cluster", "hydra")
 MAX_NAME = 100

@@ -21,6 +21,8 @@ from hydra.utils import instantiate
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import InterpolationKeyError, MissingMandatoryValue, OmegaConfBaseException
 
+CONF = Path(__file__).resolve().parents[1] / "conf"
+
 GROUPS = (
     "model", "workload", "sparsifier", "importance", "threshold", "residual", "release", "packing",
     "collective", "value_codec", "index_codec", "deferral", "synchronizer", "optimizer", "tracking", "cluster",

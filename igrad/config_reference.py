@@ -19,8 +19,7 @@ from typing import NamedTuple
 
 import yaml
 
-from igrad.compose import CONF
-from igrad.config import DELTAS, GROUPS
+from igrad.config import CONF, DELTAS, GROUPS
 
 WIDTH = 120  # columns of the help
 

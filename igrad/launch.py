@@ -23,6 +23,7 @@ from igrad import compose
 from igrad.compose import Point
 from igrad.config import build, check, config_hash, one_line
 from igrad.config_reference import help_text
+from igrad.files import read_summary, write_whole
 from igrad.progress import Progress, counted
 from igrad.ranks import Interrupted, RankError, handle_signals, run_ranks, start_forkserver, stop_forkserver
 
@@ -154,14 +155,6 @@ def run_unlocked(cfg: DictConfig, directory: Path, inputs: Inputs | None) -> Non
     progress.ran(time.monotonic() - started)
 
 
-def read_summary(directory: Path) -> dict[str, Any]:
-    """summary.json; empty where there is none or none that can be read."""
-    try:
-        return json.loads((directory / "summary.json").read_text())
-    except (OSError, ValueError):
-        return {}
-
-
 def status(directory: Path, key: str) -> str | None:
     """`finished`, `failed`, or None where this config was never run here."""
     summary = read_summary(directory)
@@ -175,10 +168,7 @@ def failed(directory: Path, key: str, error: str, where: Path | None = None) -> 
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Whole or not at all."""
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(content, indent=2) + "\n")
-    temporary.rename(path)
+    write_whole(path, lambda file: file.write_text(json.dumps(content, indent=2) + "\n"))
 
 
 def report(sweep: list[Point]) -> int:

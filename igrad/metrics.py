@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from igrad.collective.wire import Message
+from igrad.files import write_whole
 from igrad.interfaces import Payload, SyncStats, View
 
 PHASES = ("compute", "select", "pack", "exchange", "unpack")
@@ -114,13 +115,6 @@ class Window:
         }
 
 
-def write_parquet(table: pd.DataFrame, path: Path) -> None:
-    """Whole or not at all."""
-    temporary = path.with_suffix(".tmp")
-    table.to_parquet(temporary)
-    temporary.rename(path)
-
-
 class ComponentTrace:
     """Per component and window (components.parquet).
 
@@ -190,7 +184,7 @@ class ComponentTrace:
     def write(self) -> None:
         if self.path is None:
             return
-        write_parquet(pd.DataFrame(self.rows), self.path)
+        write_whole(self.path, pd.DataFrame(self.rows).to_parquet)
 
 
 class MessageTrace:
@@ -211,7 +205,7 @@ class MessageTrace:
 
     def write(self) -> None:
         if self.path is not None:
-            write_parquet(pd.DataFrame(self.rows, columns=["step", "kind", "num_bytes"]), self.path)
+            write_whole(self.path, pd.DataFrame(self.rows, columns=["step", "kind", "num_bytes"]).to_parquet)
 
 
 class MetricsFile:
@@ -220,9 +214,7 @@ class MetricsFile:
     def __init__(self, path: Path, keep_until_step: int = -1) -> None:
         """Rows after `keep_until_step` (of a run that is resumed) are cut off."""
         kept = [row for row in read_rows(path) if row["step"] <= keep_until_step]
-        temporary = path.with_suffix(".tmp")
-        temporary.write_text("".join(json.dumps(row) + "\n" for row in kept))
-        temporary.rename(path)
+        write_whole(path, lambda file: file.write_text("".join(json.dumps(row) + "\n" for row in kept)))
         self.path = path
         self.rows = kept
 

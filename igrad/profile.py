@@ -9,6 +9,7 @@ import copy
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from omegaconf import DictConfig
 
 from igrad.config import build, contents, digest, plain
 from igrad.data import Inputs
+from igrad.files import write_whole
 from igrad.interfaces import ImportanceScore, ThresholdPolicy
 from igrad.profile_file import load
 from igrad.trace import Trace
@@ -113,9 +115,7 @@ def save(path: Path, trace: Trace, measures: dict[str, np.ndarray], provenance: 
             **{measure: values.reshape(-1) for measure, values in measures.items()},
         }
     ).replace_schema_metadata({"igrad": json.dumps(provenance, default=str)})
-    temporary = path.with_suffix(".tmp")
-    pq.write_table(table, temporary)
-    temporary.rename(path)
+    write_whole(path, partial(pq.write_table, table))
 
 
 def scores(path: str | Path, score: ImportanceScore, numel: dict[str, int]) -> dict[str, float]:

@@ -24,6 +24,7 @@ from hydra.utils import get_method
 from omegaconf import DictConfig, OmegaConf
 
 from igrad.config import build, one_line, plain
+from igrad.files import write_whole
 
 if TYPE_CHECKING:
     from igrad.data import Inputs
@@ -194,8 +195,7 @@ def record(error: Exception, rank: int, logs: Path) -> None:
     told = {"rank": rank, "time": time.time(), "error": message, "lost_peer": lost_peer}
     with (logs / f"rank{rank}.log").open("a") as file:
         file.write(traceback.format_exc())
-    (logs / f"rank{rank}.tmp").write_text(json.dumps(told))
-    (logs / f"rank{rank}.tmp").rename(logs / f"rank{rank}.error.json")
+    write_whole(logs / f"rank{rank}.error.json", lambda file: file.write_text(json.dumps(told)))
     if lost_peer:
         time.sleep(LOST_PEER_WAIT_S)
 

@@ -20,6 +20,7 @@ from tqdm import tqdm
 
 from igrad.collective.wire import take_messages
 from igrad.config import build, config_hash, one_line, plain
+from igrad.files import write_whole
 from igrad.interfaces import SyncStats, Tracker
 from igrad.metrics import ComponentTrace, MessageTrace, MetricsFile, Window, finite, means
 from igrad.progress import counted
@@ -208,9 +209,7 @@ class Recorder:
             **self.provenance,
         }
         path = self.run.directory / "summary.json"
-        temporary = path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(summary, indent=1, allow_nan=False))
-        temporary.rename(path)
+        write_whole(path, lambda file: file.write_text(json.dumps(summary, indent=1, allow_nan=False)))
         self.track(lambda tracker: tracker.finish(summary))
 
 

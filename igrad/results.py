@@ -19,9 +19,9 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from igrad.config import NOT_IDENTITY, digest
+from igrad.config import CONF, NOT_IDENTITY, digest
+from igrad.files import read_summary
 
-CONF = Path(__file__).resolve().parents[1] / "conf"
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same, ten times faster, where libyaml is
 PER_STEP = ("wire_bytes", "payload_bytes")  # by these names; their totals are said to be totals
 QUALITY = ("val_loss", "val_ppl", "val_accuracy")
@@ -197,14 +197,6 @@ def sweeps(study: str, root: str | Path = "outputs") -> pd.DataFrame:
 
 
 # ------------------------------------------------------------------------------------------------ one run
-
-
-def read_summary(directory: Path) -> dict[str, Any]:
-    """summary.json; empty where there is none, or none that can be read: the run is not finished then."""
-    try:
-        return json.loads((directory / "summary.json").read_text())
-    except (OSError, ValueError):
-        return {}
 
 
 def results(summary: dict[str, Any]) -> dict[str, Any]:

@@ -26,8 +26,9 @@ import yaml
 
 from igrad.command_line import Parser, output_file
 from igrad.config import NOT_IDENTITY, one_line
+from igrad.files import read_summary
 from igrad.link import Cluster, Link, sent_bytes
-from igrad.results import knobs, label, read_summary
+from igrad.results import knobs, label
 
 DENSE = "dense"  # what others are compared with
 PHASES_MS = ("compute_ms", "select_ms", "pack_ms", "exchange_ms", "unpack_ms")

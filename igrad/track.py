@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import yaml
 
 from igrad.command_line import Parser, output_file
-from igrad.config import one_line
-from igrad.results import CONF
+from igrad.config import CONF, one_line
 from igrad.tracking.artifacts import FETCHED
 from igrad.tracking.wandb import TABLES, Wandb, has_api_key, settings
 

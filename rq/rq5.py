@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from igrad.results import CONF, Study, baseline, label, over_seeds, unique
+from igrad.config import CONF
+from igrad.results import Study, baseline, label, over_seeds, unique
 from rq import rq2
 from rq.times import INDICATIVE, PHASES_MS
 
