@@ -189,17 +189,20 @@ def report(sweep: list[Point]) -> int:
 
 
 def what_next(study: str, runs: dict[Path, Point]) -> list[str]:
-    """The commands that show a study's results: figures, or for a study of one's own the table, the files and W&B."""
+    """What shows a study's results: figures, or for one of one's own the table, the files and W&B; and TensorBoard."""
+    first, *others = runs
+    place, board = compose.OUTPUTS / study, []
+    if any((directory / "tensorboard").is_dir() for directory in runs):
+        board = [f"tensorboard --logdir {place if others else first}"]
     told = [word.removeprefix("+rq=") for point in runs.values() for word in point.overrides if word.startswith("+rq=")]
     if is_drawn(study) or (told and is_drawn(told[0])):
-        return [f"python analysis/make_figures.py {study}"]
-    first, *others = runs
+        return [f"python analysis/make_figures.py {study}", *board]
     lines = [f"{first}/summary.json (final numbers) and metrics.jsonl (a row per window)"]
     if others:
         lines = [f"python -c \"from igrad import results; print(results.load('{study}').table())\"  # a row per run"]
     if any(path for directory in runs for path in directory.glob("wandb/offline-run-*")):
-        lines.append(f"wandb sync {compose.OUTPUTS / study / '*' if others else first}/wandb/offline-run-*  # uploads")
-    return lines
+        lines.append(f"wandb sync {place / '*' if others else first}/wandb/offline-run-*  # uploads")
+    return [*lines, *board]
 
 
 def is_drawn(study: str) -> bool:

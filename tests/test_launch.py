@@ -218,6 +218,20 @@ def test_a_study_of_ones_own_says_where_its_results_are(run, study):
     )
 
 
+@pytest.mark.parametrize("study", ["rq3", "mine"])
+def test_tensorboard_is_told_where_to_look(run, study):
+    """In one run's folder, or the study's."""
+    run("steps=5,6", f"study={study}", "-m")
+    directories = [path.parent for path in Path(f"outputs/{study}").glob("*/summary.json")]
+    for directory in directories:
+        (directory / "tensorboard").mkdir()
+    _, out, _, _ = run("steps=5,6", f"study={study}", "-m")
+    assert out.splitlines()[-1] == f"next: tensorboard --logdir outputs/{study}"
+    [directory] = Path(f"outputs/{study}").glob("steps=5-*")
+    _, out, _, _ = run("steps=5", f"study={study}")
+    assert out.splitlines()[-1] == f"next: tensorboard --logdir {directory}"
+
+
 def test_manifest_names_all_points_and_the_command(run):
     run("steps=5,6", "density=0.1", "study=mine", "-m")
     [path] = Path("outputs/mine/sweeps").glob("*.json")
