@@ -32,7 +32,7 @@ from benchmarks.paths import SHAPED, beside_bytes, check_shaping, kind_of, overh
 from benchmarks.slow_table import BANDWIDTHS, claims, compared, first_to_target, for_figures, printed
 from igrad import compose, profile, simulate
 from igrad.collective import wire
-from igrad.command_line import Parser, words
+from igrad.command_line import Parser, output_file, words
 from igrad.config import one_line
 from igrad.data import Inputs, prepare
 from igrad.link import Cluster, Link
@@ -176,6 +176,7 @@ def main(argv: list[str] | None = None) -> int:
         bandwidths = words("--bandwidth", told.bandwidth, list(BANDWIDTHS))
         num_ranks = tuple(int(n) for n in words("--num-ranks", told.num_ranks, ["2", "3", "4"]))
         steps = {n: simulate.read_steps(path) for n, path in STEPS.items()}
+        output_file(told.out)
         if not os.environ.get(network.INSIDE):
             network.unshare()  # or nothing here can be measured
             record_traces(names, num_ranks)
@@ -261,7 +262,6 @@ def predicted(directory: Path, num_ranks: int, link: Link, recorded: Link, noop_
 
 
 def write(path: Path, content: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content, indent=1) + "\n")
 
 

@@ -28,6 +28,10 @@ from igrad.progress import counted
 if TYPE_CHECKING:
     from igrad.train import Run
 
+PATIENCE_STEPS = (
+    8  # without a loss until a run counts as diverged; a batch may have none, where none of its tokens counts
+)
+
 
 class Recorder:
     """Called by every rank alike (it averages over them); rank 0 writes and shows."""
@@ -37,6 +41,7 @@ class Recorder:
         cfg = run.cfg
         self.run, self.leads = run, run.rank == 0
         self.tokens_per_step = cfg.batch_size * cfg.micro_batches * cfg.sequence_length * run.num_ranks
+        self.steps_without_loss = 0
         self.totals = {"seconds": 0.0, "wire_bytes": 0, "payload_bytes": 0, "num_dropped_steps": 0, "tokens": 0,
                        "kept_entries": 0, "of_entries": 0}  # fmt: skip
         self.flush_wire_bytes = 0
@@ -117,7 +122,7 @@ class Recorder:
             self.bar.update(min(row["step"], self.run.cfg.steps) - self.bar.n)
 
     def close(self, window: Window, step: int, evaluate: Callable[[], dict[str, float]]) -> None:
-        """End a window; `evaluate` runs off the clock. ValueError, on all ranks alike, once there is no loss."""
+        """End a window; `evaluate` runs off the clock. ValueError, on all ranks alike, once a run has diverged."""
         phases_ms = self.run.timer.drain()
         seconds = time.perf_counter() - window.started
         whole = len(window.stats) % self.run.cfg.release_period == 0
@@ -130,7 +135,8 @@ class Recorder:
         loss = torch.stack(window.losses).nanmean()  # a step that was dropped has none
         dist.all_reduce(loss)
         train_loss = loss.item() / self.run.num_ranks
-        diverged = not math.isfinite(train_loss)
+        self.steps_without_loss = 0 if math.isfinite(train_loss) else self.steps_without_loss + len(window.stats)
+        diverged = self.steps_without_loss >= PATIENCE_STEPS
         pending = {view: self.run.synchronizer.pending(view) for view in self.run.parameters} if self.leads else {}
         norms = {view: float(held.norm()) for view, held in pending.items() if held is not None}
         self.components.close(step, norms)

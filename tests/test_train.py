@@ -244,19 +244,33 @@ def evaluated(rank, cfg, directory, inputs):
     return Run(cfg, directory, inputs, torch.device("cpu"), time.time()).evaluate()
 
 
-@pytest.mark.parametrize("synchronizer", ("importance", "dense"))
-@pytest.mark.parametrize("eval_every", (4, 16))
-def test_a_diverged_run_ends_with_the_first_row_that_has_no_loss(synchronizer, eval_every, inputs, tmp_path, capfd):
-    """Long before the next evaluation, or instead of it; the row is there, and no rank is left behind."""
-    cfg = tiny.config("learning_rate=1e30", "max_grad_norm=null", "log_every=1", "release_period=1",
-                      f"synchronizer={synchronizer}", f"eval_every={eval_every}")  # fmt: skip
-    said = r"the training loss is nan at step 2: training diverged; lower learning_rate"
+@pytest.mark.parametrize(
+    ("synchronizer", "log_every", "last"), [("importance", 1, 9), ("dense", 1, 9), ("dense", 4, 12)]
+)
+def test_a_diverged_run_ends_before_the_next_evaluation(synchronizer, log_every, last, inputs, tmp_path, capfd):
+    """From step 2 on there is no loss. The rows are there, and no rank is left behind."""
+    cfg = tiny.config("learning_rate=1e30", "max_grad_norm=null", f"log_every={log_every}", "release_period=1",
+                      f"synchronizer={synchronizer}", "eval_every=16")  # fmt: skip
+    said = rf"the training loss is nan at step {last}: training diverged; lower learning_rate"
     with pytest.raises(AssertionError, match=said):
         on_ranks(2, trained, cfg, tmp_path / "run", inputs)
-    rows = read_rows(tmp_path / "run" / "metrics.jsonl")
-    assert [(row["step"], row["train_loss"] is None) for row in rows] == [(0, True), (1, False), (2, True)]
-    assert "step 2/20 loss nan" in capfd.readouterr().out
+    rows = read_rows(tmp_path / "run" / "metrics.jsonl")[1:]
+    assert [row["step"] for row in rows] == list(range(log_every, last + 1, log_every))
+    assert [row["train_loss"] is None for row in rows] == [False] + [True] * (len(rows) - 1)
+    assert f"step {last}/20 loss nan" in capfd.readouterr().out
     assert not (tmp_path / "run" / "summary.json").exists()
+
+
+def lose_one(run):
+    backward = run.backward
+    run.backward = lambda step: backward(step) * (float("nan") if step == 5 else 1)
+
+
+def test_a_batch_without_a_loss_ends_no_run(inputs, tmp_path):
+    """None of its tokens may count."""
+    on_ranks(1, trained, tiny.config("log_every=1", "release_period=1"), tmp_path / "run", inputs, lose_one)
+    rows = read_rows(tmp_path / "run" / "metrics.jsonl")
+    assert [row["step"] for row in rows if 0 < row["step"] <= 20 and row["train_loss"] is None] == [6]
 
 
 def test_an_evaluation_that_is_no_number_fails_a_run(inputs, tmp_path):
