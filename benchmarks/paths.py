@@ -121,7 +121,10 @@ def exchanges(out: socket.socket, incoming: socket.socket) -> float:
         out.sendall(payload)
         missing = EXCHANGE_BYTES
         while missing:
-            missing -= len(incoming.recv(missing))
+            received = incoming.recv(missing)
+            if not received:
+                raise OSError("a rank has gone while exchanges were timed")
+            missing -= len(received)
     return time.perf_counter() - start
 
 

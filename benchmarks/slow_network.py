@@ -17,7 +17,9 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -88,28 +90,35 @@ def planned(method: str, num_ranks: int) -> tuple[compose.Point, Inputs]:
 
 
 def train(rank: int, point: compose.Point, inputs: Inputs) -> dict[str, Any]:
-    """Time a run's steps, each after one of noop's: what differs between processes and minutes is in both.
+    """Time a run's steps and noop's in turn, now one first, now the other: what differs between minutes is in both.
 
-    `step`, `noop`, `beyond` (a step less noop's, selection and exchange) and the phases in milliseconds, lists of
-    blocks of steps; what was sent in a block that was not timed.
+    `steps`: in blocks of steps, what a step took (`step`), the noop beside it, and the phases, all in milliseconds, and
+    `num_messages`, how many it sent. What was sent in a block that was not timed, by kind.
     """
     from igrad.synchronizer.noop import Noop
     from igrad.train import Run
 
     run = Run(point.cfg, point.directory, inputs, torch.device("cpu"), time.time())
-    method, noop, steps = run.synchronizer, Noop(), itertools.count()
+    synchronizers, steps = {"step": run.synchronizer, "noop": Noop()}, itertools.count()
 
     def sent_in_a_block() -> int:
         return sum(run.optimizer_step(step)[1].wire_bytes for step in itertools.islice(steps, BLOCK_STEPS))
 
-    def timed(synchronizer: Any, step: int) -> float:
-        """Milliseconds from when all ranks are there."""
-        run.synchronizer = synchronizer
+    def timed(name: str, step: int) -> dict[str, float]:
+        """From when all ranks are there."""
+        run.synchronizer = synchronizers[name]
         dist.barrier()
+        wire.take_messages()
         run.timer.drain()
         start = time.perf_counter()
         run.optimizer_step(step)
-        return 1e3 * (time.perf_counter() - start)
+        took_ms = 1e3 * (time.perf_counter() - start)
+        return {"step": took_ms, **run.timer.drain(), "num_messages": len(wire.take_messages())}
+
+    def both(step: int) -> dict[str, float]:
+        order = ("noop", "step") if (step + step // BLOCK_STEPS) % 2 else ("step", "noop")
+        took = {name: timed(name, step) for name in order}
+        return {**took["step"], "noop": took["noop"]["step"]}
 
     sent_in_a_block()  # caches, allocators, PowerSGD's first steps
     wire.take_messages()
@@ -117,48 +126,46 @@ def train(rank: int, point: compose.Point, inputs: Inputs) -> dict[str, Any]:
     before = network.carried()
     wire_bytes = sent_in_a_block()
     dist.barrier()
-    found: dict[str, Any] = {
-        "wire_bytes": wire_bytes, "interface_bytes": network.carried() - before,
-        "num_messages": dict(Counter(kind_of(message) for message in wire.take_messages())),
-    }  # fmt: skip
-    blocks: dict[str, list[list[float]]] = {name: [] for name in ("step", "noop", "beyond", *PHASES)}
-    for _ in range(NUM_BLOCKS):
-        for values in blocks.values():
-            values.append([])
-        for step in itertools.islice(steps, BLOCK_STEPS):
-            noop_ms, step_ms = timed(noop, step), timed(method, step)
-            phases_ms = run.timer.drain()
-            beyond_ms = step_ms - noop_ms - phases_ms["select"] - phases_ms["exchange"]
-            for name, ms in {"step": step_ms, "noop": noop_ms, "beyond": beyond_ms, **phases_ms}.items():
-                blocks[name][-1].append(ms)
-    return {**found, **blocks}
-
-
-def typical(blocks: list[list[float]]) -> float:
-    """Of the steps of a block, which are not alike, the mean; of each the median over blocks, which are."""
-    return statistics.mean(statistics.median(alike) for alike in zip(*blocks, strict=True))
+    interface_bytes = network.carried() - before
+    num_messages = dict(Counter(kind_of(message) for message in wire.take_messages()))
+    blocks = [[both(step) for step in itertools.islice(steps, BLOCK_STEPS)] for _ in range(NUM_BLOCKS)]
+    return {"wire_bytes": wire_bytes, "interface_bytes": interface_bytes, "num_messages": num_messages,
+            "steps": blocks}  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------------ all ranks
 
 
-def cell(net: network.Network, method: str, point: compose.Point, inputs: Inputs, extra: dict) -> dict[str, Any]:
-    """One method on one network: a row of the table as measured. Means over ranks, but steps are the slowest rank's.
+def typical(blocks: list[list[dict[str, float]]], value: Callable[[dict[str, float]], float]) -> float:
+    """Of the steps of a block, which are not alike, the mean; of each the median over blocks, which are."""
+    return statistics.mean(statistics.median(map(value, alike)) for alike in zip(*blocks, strict=True))
+
+
+def beyond(step: dict[str, float]) -> float:
+    """What a step takes besides compute, selection and the exchange."""
+    return step["step"] - step["noop"] - step["select"] - step["exchange"]
+
+
+def row(method: str, ranks: list[dict[str, Any]], overhead_bytes: dict[str, float]) -> dict[str, Any]:
+    """One method on one network, as measured: means over ranks, but a step and noop's are the slowest rank's.
 
     A job is as fast as that, with or without communication. Bytes are per rank and step.
     """
-    ranks = net.on_ranks(train, point, inputs)
-    times = {name: [typical(rank[name]) for rank in ranks] for name in ("step", "noop", "beyond", *PHASES)}
-    shares = [beyond / noop for beyond, noop in zip(times["beyond"], times["noop"], strict=True)]
-    beside = sum(beside_bytes(rank["num_messages"], extra) + extra["barrier"] for rank in ranks)
+    times = {name: [typical(rank["steps"], itemgetter(name)) for rank in ranks] for name in ("step", "noop", *PHASES)}
+    overhead_ms = [typical(rank["steps"], beyond) for rank in ranks]
+    num_messages = [step["num_messages"] for block in ranks[0]["steps"] for step in block]
+    usual = typical(ranks[0]["steps"], itemgetter("num_messages"))
+    carried = sum(rank["interface_bytes"] - overhead_bytes["barrier"] for rank in ranks)
+    carried -= sum(beside_bytes(rank["num_messages"], overhead_bytes) for rank in ranks)
     steps = len(ranks) * BLOCK_STEPS
     return {
         "method": method, "step_ms": max(times["step"]), "noop_ms": max(times["noop"]),
-        "overhead_ms": statistics.mean(times["beyond"]), "overhead_share": statistics.mean(shares),
+        "overhead_ms": statistics.mean(overhead_ms),
+        "overhead_share": statistics.mean(ms / noop for ms, noop in zip(overhead_ms, times["noop"], strict=True)),
         **{f"{phase}_ms": statistics.mean(times[phase]) for phase in PHASES},
-        "wire_bytes": sum(rank["wire_bytes"] for rank in ranks) / steps,
-        "interface_bytes": (sum(rank["interface_bytes"] for rank in ranks) - beside) / steps,
-        "num_messages": sum(ranks[0]["num_messages"].values()) / BLOCK_STEPS,
+        "wire_bytes": sum(rank["wire_bytes"] for rank in ranks) / steps, "interface_bytes": carried / steps,
+        "num_messages": statistics.mean(num_messages),
+        "extra_messages": statistics.mean(num_messages) - usual,  # of rare steps, which are no typical ones
     }  # fmt: skip
 
 
@@ -175,7 +182,7 @@ def main(argv: list[str] | None = None) -> int:
         names = ["noop", *(name for name in names if name != "noop")]
         bandwidths = words("--bandwidth", told.bandwidth, list(BANDWIDTHS))
         num_ranks = tuple(int(n) for n in words("--num-ranks", told.num_ranks, ["2", "3", "4"]))
-        steps = {n: simulate.read_steps(path) for n, path in STEPS.items()}
+        steps = {n: simulate.read_steps(STEPS[n]) for n in num_ranks if n in STEPS}
         output_file(told.out)
         if not os.environ.get(network.INSIDE):
             network.unshare()  # or nothing here can be measured
@@ -207,7 +214,8 @@ def measure(
         for n in num_ranks:
             with network.Network(n) as net:
                 overheads[n] = averaged(net.on_ranks(overhead))
-                noop_ms[n] = max(typical(rank["noop"]) for rank in net.on_ranks(train, *plans[n, "noop"]))
+                alone = net.on_ranks(train, *plans[n, "noop"])
+                noop_ms[n] = max(typical(rank["steps"], itemgetter("noop")) for rank in alone)
                 recorded[n] = path(net)  # as good as the loopback, on which the traces were recorded
                 for bandwidth in bandwidths:
                     net.shape(BANDWIDTHS[bandwidth])
@@ -232,8 +240,8 @@ def measure(
                 for bandwidth in bandwidths:
                     net.shape(BANDWIDTHS[bandwidth])
                     for name in names:
-                        row = cell(net, name, *plans[n, name], overheads[n])
-                        rows.append({"num_ranks": n, "bandwidth": bandwidth, **row})
+                        found = row(name, net.on_ranks(train, *plans[n, name]), overheads[n])
+                        rows.append({"num_ranks": n, "bandwidth": bandwidth, **found})
                         bar.update()
     table = compared(rows, predictions, steps)
     shaped = pd.DataFrame(shaped, columns=SHAPED)
@@ -252,6 +260,7 @@ def measure(
         print(f"{'pass' if holds else 'FAIL'}  {text}: {by}")
     for text in first_to_target(table):
         print(text)
+    print(f"beside the usual messages, at most {table['extra_messages'].max():.2f} per step: not in its typical time")
     print(f"{sum(holds for _, holds, _ in found)} of {len(found)} claims hold; {out}")
     return 0 if all(holds for _, holds, _ in found) else 1
 

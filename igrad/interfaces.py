@@ -256,10 +256,12 @@ class Handle(Protocol):
 
     predicted_ms: float  # of a collective that goes by a model of the link, else 0
 
-    def wait(self) -> None: ...
+    def wait(self) -> None:
+        """On every rank in the order in which they were started: it may take another operation."""
+        ...
 
     def decode(self) -> Exchanged:
-        """After `wait`."""
+        """After `wait`, on every rank: what it tells of sizes may be remembered."""
         ...
 
 
@@ -271,7 +273,7 @@ class ValueCodec(Protocol):
         ...
 
     def encode(self, values: Tensor, counts: list[int]) -> Tensor:
-        """[sum of counts] float32 or float64, to uint8."""
+        """[sum of counts] float32 or float64, to uint8 of a length that `counts` alone decide."""
         ...
 
     def decode(self, data: Tensor, counts: list[int], dtype: torch.dtype) -> Tensor:

@@ -146,7 +146,8 @@ class Run:
             gradients = self.gradients()
         local = {v: g.clone() for v, g in gradients.items()} if self.profiles(step) else None
         stats = self.synchronizer.synchronize(gradients, step)
-        self.take(gradients)
+        with self.timer("unpack"):
+            self.take(gradients)
         if local is not None:
             self.update_trace(local, stats, step)
         with self.timer("compute"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import time
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -83,6 +84,23 @@ def test_without_any_saving_it_is_torch_ddp(num_ranks, method, inputs, tmp_path)
             assert abs(mine - theirs[0]).max() < 1e-4
 
 
+@pytest.mark.parametrize("method", ("residual=full", "synchronizer=dense"))
+def test_gradients_reach_weights_that_are_fused_and_transposed(method, inputs, tmp_path):
+    """GPT-2 keeps q, k, v in one weight, and all of them transposed: every view is a part of a parameter."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(0)
+    shape = {"vocab_size": tiny.VOCABULARY, "n_positions": tiny.LENGTH, "n_embd": 16, "n_layer": 2, "n_head": 4}
+    still = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
+    GPT2LMHeadModel(GPT2Config(**shape, **still)).save_pretrained(tmp_path / "gpt2")
+    fused = replace(inputs, model=str(tmp_path / "gpt2"))
+    cfg = tiny.config(*ALL_OFF, method)
+    mine, other = on_ranks(2, trained, cfg, tmp_path / "run", fused)
+    theirs = on_ranks(2, with_ddp, cfg, fused)[0]
+    assert (mine == other).all() and abs(theirs - flat(load_model(fused.model))).max() > 1e-2
+    assert (mine == theirs).all()
+
+
 # -------------------------------------------------------------------------- 2. replicas agree after a run
 
 
@@ -156,10 +174,12 @@ REMEMBERS = (
     ("residual=dgc", "sparsifier=threshold", "packing=overlap", "block_numel=100"),
     ("deferral=local", "deferral.outer_momentum=0.9", "sparsifier=threshold", "index_codec=gap8"),
     ("collective=auto", "value_codec=int8", "release=staggered"),
+    ("index_codec=gap8", "num_buckets=3"),
+    ("collective=auto", "index_codec=gap8", "collective.latency_us=0", "collective.bytes_per_us=1"),
 )
 
 
-@pytest.mark.parametrize("options", REMEMBERS, ids=lambda options: options[0])
+@pytest.mark.parametrize("options", REMEMBERS, ids=" ".join)
 def test_a_resumed_run_equals_an_uninterrupted_one(options, scores, tmp_path):
     """With dropout, whose draws go on too; a checkpoint is rounded up to the end of a logged window."""
     inputs = tiny.inputs(tmp_path / "inputs", dropout=0.2)

@@ -13,7 +13,7 @@ from torch import Tensor
 from igrad.collective.wire import Space, gather, rising_order
 from igrad.interfaces import Exchanged, IndexCodec, Payload, Timed, ValueCodec, untimed
 
-HEADER_BYTES = 4  # a message's own length, int32, where its size is guessed
+HEADER_BYTES = 8  # a message's own length, int64, where its size is guessed
 
 
 class Coded(NamedTuple):
@@ -46,7 +46,7 @@ class GatherHandle:
         self.work.wait()
         if not self.guessed:
             return
-        longest = int(self.received[:, :HEADER_BYTES].clone().view(torch.int32).max())
+        longest = int(self.received[:, :HEADER_BYTES].reshape(-1).view(torch.int64).max())
         missing = longest - self.received.shape[1]
         if missing > 0:
             more = self.received.new_empty(len(self.received) * missing)
@@ -77,7 +77,7 @@ class GatherHandle:
             sparse.index_add_(0, positions, share[space.num_whole :])
             if rank == own_rank:
                 sent = space.sent(self.as_selected(values), counts)
-        if self.index_codec.varies:
+        if self.index_codec.varies and not self.sizes_vary:
             self.most_index_bytes[key(space)] = torch.tensor(max(index_bytes))
         wire_bytes = (num_ranks - 1) * self.received.shape[1] + self.control_bytes
         return Exchanged(space.means(dense), sent, wire_bytes, space.in_order(numels, most))
@@ -91,8 +91,9 @@ class GatherHandle:
 
 
 def key(space: Space) -> str:
-    """Buckets that are alike in this have codes of about the same length."""
-    return f"{space.num_sparse}/{sum(space.own_counts)}"
+    """Buckets that are alike in this have codes of about the same length; no two of a step are."""
+    first = space.bucket[0]
+    return f"{first.view}[{first.start}:]/{space.num_sparse}/{sum(space.own_counts)}"
 
 
 def pad(message: Tensor, length: int) -> Tensor:
@@ -170,13 +171,13 @@ class AllGather:
         body = [indices, self.value_codec.encode(values, counts)]
         if with_header:
             length = HEADER_BYTES + sum(part.numel() for part in body)
-            body.insert(0, torch.tensor([length], dtype=torch.int32, device=indices.device).view(torch.uint8))
+            body.insert(0, torch.tensor([length], device=indices.device).view(torch.uint8))
         return Coded(torch.cat(body), positions, order, indices.numel())
 
     def room(self, space: Space, own: Coded) -> int:
         """Bytes for a message of which only the indices' code varies: the longest of the last time and a bit.
 
-        The code of k positions spread evenly varies by about the square root of its length.
+        The code of k positions spread evenly varies by about the square root of its length, and with what is learnt.
         """
         last = int(self.state[key(space)])
-        return own.message.numel() - own.index_bytes + last + round(2 * math.sqrt(last))
+        return own.message.numel() - own.index_bytes + last + max(last // 64, round(2 * math.sqrt(last)))

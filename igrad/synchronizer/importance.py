@@ -265,7 +265,7 @@ class Importance:
         self.exchange.costs.seen = dict(state["costs"])
         for name, part in self.stateful().items():
             part.state.clear()
-            part.state.update(state[name])
+            part.state.update(state.get(name, {}))
 
     def stateful(self) -> dict[str, Any]:
         parts = {"sparsifier": self.sparsifier, "collective": self.collective, "deferral": self.deferral}

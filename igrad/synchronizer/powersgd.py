@@ -112,7 +112,8 @@ class PowerSGD:
             powerSGD_hook(self.state, Bucket(flat, [view.shape for view in self.views])).wait()
         with self.timed("unpack"):
             for view, part in self.parts.items():
-                gradients[view] = flat[part].view(gradients[view].shape).to(gradients[view].dtype)
+                # A copy: gradients are clipped in place, and payloads are read after that.
+                gradients[view] = flat[part].view(gradients[view].shape).to(gradients[view].dtype, copy=True)
         # The hook counts P, Q and what is sent dense, but not the dense steps.
         num_sent = self.state.total_numel_after_compression - num_sent or flat.numel()
         num_bytes = num_sent * flat.element_size()

@@ -8,8 +8,9 @@ import pytest
 from analysis import simulated
 from benchmarks import slow_network
 from benchmarks.paths import SHAPED, check_shaping
-from benchmarks.slow_network import typical
+from benchmarks.slow_network import PHASES, beyond, row, typical
 from benchmarks.slow_table import BANDWIDTHS, claims, compared, first_to_target, for_figures
+from igrad import simulate
 
 WHERE = [(2, "100"), (2, "unlimited"), (4, "100")]
 
@@ -51,8 +52,10 @@ def test_every_claim_holds_where_all_is_as_it_should_be_and_fails_where_it_is_no
     assert all(holds for _, holds, _ in claims(table(rows()), shaped()))
     heavy = table([row | {"interface_bytes": 1.04 * row["interface_bytes"]} for row in rows(overhead_ms=9.0)], 1.25)
     found = claims(heavy, shaped(1.2))
-    assert len(found) == 5 and not any(holds for _, holds, _ in found)
-    assert "worst 1.200 (N = 2, 100: a)" in found[0][2]
+    assert len(found) == 6 and not any(holds for _, holds, _ in found[1:])
+    assert "worst 1.200 (N = 2, 100: a)" in found[1][2]
+    shifted = table([row | {"overhead_share": 0.04} for row in rows()])
+    assert not claims(shifted, shaped())[0][1], "noop beside itself"
 
 
 def test_nothing_shaped_is_no_mistake():
@@ -71,7 +74,32 @@ def test_the_slowest_rank_is_held_to_the_arithmetic():
 
 def test_a_typical_step_is_one_that_nothing_disturbed():
     """Steps of a block differ, and one in three was held up."""
-    assert typical([[1.0, 9.0], [50.0, 9.0], [1.0, 9.0]]) == 5.0
+    blocks = [[{"step": ms} for ms in block] for block in ([1.0, 9.0], [50.0, 9.0], [1.0, 9.0])]
+    assert typical(blocks, lambda step: step["step"]) == 5.0
+
+
+def measured(noop_ms, step_ms):
+    step = {**dict.fromkeys(PHASES, 0.0), "select": 4.0, "exchange": 3.0, "num_messages": 2}
+    steps = [[{**step, "step": step_ms, "noop": noop_ms} for _ in range(8)] for _ in range(3)]
+    return {"wire_bytes": 8000, "interface_bytes": 8260, "num_messages": {"vote": 8, "all_gather": 8}, "steps": steps}
+
+
+def test_a_row_is_of_the_slowest_rank_and_overhead_of_each_beside_itself():
+    """Ranks of 40 and 50 ms, whose steps take 60 both; 8 of 24 steps of the first sent a message more."""
+    ranks = [measured(40.0, 60.0), measured(50.0, 60.0)]
+    assert beyond(ranks[0]["steps"][0][0]) == 13.0
+    for step in ranks[0]["steps"][2]:
+        step["num_messages"] = 3
+    found = row("topk", ranks, {"vote": 10.0, "all_gather": 20.0, "barrier": 20.0})
+    assert (found["step_ms"], found["noop_ms"], found["select_ms"]) == (60.0, 50.0, 4.0)
+    assert found["overhead_ms"] == 8.0 and found["overhead_share"] == pytest.approx((13 / 40 + 3 / 50) / 2)
+    assert found["wire_bytes"] == 1000 and found["interface_bytes"] == (8260 - 20 - 8 * 10 - 8 * 20) / 8
+    assert found["extra_messages"] == pytest.approx(1 / 3)
+
+
+def test_the_steps_to_the_target_are_there():
+    for num_ranks, path in slow_network.STEPS.items():
+        assert {"dense", "powersgd", "local_sgd", "local_topk"} <= set(simulate.read_steps(path)), num_ranks
 
 
 def test_the_first_at_the_target_is_told_with_its_factors():

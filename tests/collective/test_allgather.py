@@ -125,20 +125,34 @@ def guess(rank, num_ranks):
         assert torch.equal(result.sent[0].values, everyone[rank].values)
         assert result.wire_bytes == (num_ranks - 1) * sum(sizes)
         found.append(sizes)
+    [remembered] = collective.state.values()
     narrow, wide = K, K + 2 * (K - 1)  # bytes of the codes
     first = HEADER_BYTES + entries + narrow + round(2 * math.sqrt(narrow))
     assert found[0] == [16, entries + narrow], "at first sizes are exchanged"
     assert found[1] == [first]
     assert found[2] == [first, HEADER_BYTES + entries + wide - first], "what found no room follows"
     assert found[3] == [HEADER_BYTES + entries + wide + round(2 * math.sqrt(wide))]
+    assert remembered == wide
     again = AllGather(FP32(), Gap8())
     again.state.update(collective.state)
     resumed = gathered(again, spread_payload(rank, 5))[1]
     return found, resumed
 
 
-@pytest.mark.parametrize("num_ranks", (2, 3))
+@pytest.mark.parametrize("num_ranks", (1, 2, 3))
 def test_sizes_are_guessed_and_what_finds_no_room_follows(num_ranks):
     (found, resumed), *others = on_ranks(num_ranks, guess, num_ranks)
     assert all(other == (found, resumed) for other in others), "every rank takes part in the same messages"
     assert resumed == found[3], "what was learnt goes on"
+
+
+def forget(rank):
+    collective = AllGather(FP32(), Gap8())
+    [handle] = collective.start([[spread_payload(rank, 5)]], None, sizes_vary=True)
+    handle.wait()
+    handle.decode()
+    assert not collective.state, "what is exchanged anyway need not be remembered"
+
+
+def test_nothing_is_remembered_where_sizes_are_exchanged():
+    on_ranks(2, forget)
