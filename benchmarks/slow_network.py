@@ -1,9 +1,9 @@
 """What a step of each method takes on a slow network, beside what arithmetic and a model say it should.
 
 Ranks of this machine on a network of their own (benchmarks/network.py), held to 100 Mbit/s, 1 Gbit/s or to nothing.
-First each method trains a little on the loopback: what it sends is recorded, and what it computes is timed. Then the
-paths are measured with bare messages. From these two igrad.simulate predicts every step time, and the predictions are
-written before the table is measured. Exit code 1 when a claim fails.
+First each method trains a little on the loopback: what it sends is recorded, and what it computes is timed. Then each
+network is measured with bare messages. From these two igrad.simulate predicts every step time, and the predictions are
+written before the methods are measured there. Exit code 1 when a claim fails.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from igrad.link import Cluster, Link
 from igrad.metrics import PHASES
 
 STUDY = "slow_network"  # of the runs on the loopback
-BLOCK_STEPS, NUM_BLOCKS = 8, 4  # timed steps of a method, whole release periods
+BLOCK_STEPS, NUM_BLOCKS = 8, {"100": 4, "1000": 4, "unlimited": 6}  # timed steps; whole release periods
 TRACE_STEPS, TRACE_WINDOW = 40, 8
 NUM_RANKS = (2, 4)
 STEPS = {  # to the target loss, by the number of ranks with which they were found: more ranks see more data
@@ -89,7 +89,7 @@ def planned(method: str, num_ranks: int) -> tuple[compose.Point, Inputs]:
 # ----------------------------------------------------------------------------------------------- on a rank
 
 
-def train(rank: int, point: compose.Point, inputs: Inputs) -> dict[str, Any]:
+def train(rank: int, point: compose.Point, inputs: Inputs, num_blocks: int) -> dict[str, Any]:
     """Time a run's steps and noop's in turn, now one first, now the other: what differs between minutes is in both.
 
     `steps`: in blocks of steps, what a step took (`step`), the noop beside it, and the phases, all in milliseconds, and
@@ -128,7 +128,7 @@ def train(rank: int, point: compose.Point, inputs: Inputs) -> dict[str, Any]:
     dist.barrier()
     interface_bytes = network.carried() - before
     num_messages = dict(Counter(kind_of(message) for message in wire.take_messages()))
-    blocks = [[both(step) for step in itertools.islice(steps, BLOCK_STEPS)] for _ in range(NUM_BLOCKS)]
+    blocks = [[both(step) for step in itertools.islice(steps, BLOCK_STEPS)] for _ in range(num_blocks)]
     return {"wire_bytes": wire_bytes, "interface_bytes": interface_bytes, "num_messages": num_messages,
             "steps": blocks}  # fmt: skip
 
@@ -141,17 +141,25 @@ def typical(blocks: list[list[dict[str, float]]], value: Callable[[dict[str, flo
     return statistics.mean(statistics.median(map(value, alike)) for alike in zip(*blocks, strict=True))
 
 
+def slowest(ranks: list[dict[str, Any]], name: str) -> list[list[dict[str, float]]]:
+    """Of each step, the one of the rank that took longest."""
+    blocks = zip(*(rank["steps"] for rank in ranks), strict=True)
+    return [[max(step, key=itemgetter(name)) for step in zip(*block, strict=True)] for block in blocks]
+
+
 def beyond(step: dict[str, float]) -> float:
     """What a step takes besides compute, selection and the exchange."""
     return step["step"] - step["noop"] - step["select"] - step["exchange"]
 
 
 def row(method: str, ranks: list[dict[str, Any]], overhead_bytes: dict[str, float]) -> dict[str, Any]:
-    """One method on one network, as measured: means over ranks, but a step and noop's are the slowest rank's.
+    """One method on one network, as measured: means over ranks, but a step and noop's last until the last rank is done.
 
-    A job is as fast as that, with or without communication. Bytes are per rank and step.
+    All ranks begin a step together; without communication, too, it is over when the slowest is. Bytes are per rank and
+    step.
     """
-    times = {name: [typical(rank["steps"], itemgetter(name)) for rank in ranks] for name in ("step", "noop", *PHASES)}
+    times = {name: [typical(rank["steps"], itemgetter(name)) for rank in ranks] for name in ("noop", *PHASES)}
+    last = {name: typical(slowest(ranks, name), itemgetter(name)) for name in ("step", "noop")}
     overhead_ms = [typical(rank["steps"], beyond) for rank in ranks]
     num_messages = [step["num_messages"] for block in ranks[0]["steps"] for step in block]
     usual = typical(ranks[0]["steps"], itemgetter("num_messages"))
@@ -159,8 +167,8 @@ def row(method: str, ranks: list[dict[str, Any]], overhead_bytes: dict[str, floa
     carried -= sum(beside_bytes(rank["num_messages"], overhead_bytes) for rank in ranks)
     steps = len(ranks) * BLOCK_STEPS
     return {
-        "method": method, "step_ms": max(times["step"]), "noop_ms": max(times["noop"]),
-        "overhead_ms": statistics.mean(overhead_ms),
+        "method": method, "step_ms": last["step"], "noop_ms": last["noop"],
+        "noop_mean_ms": statistics.mean(times["noop"]), "overhead_ms": statistics.mean(overhead_ms),
         "overhead_share": statistics.mean(ms / noop for ms, noop in zip(overhead_ms, times["noop"], strict=True)),
         **{f"{phase}_ms": statistics.mean(times[phase]) for phase in PHASES},
         "wire_bytes": sum(rank["wire_bytes"] for rank in ranks) / steps, "interface_bytes": carried / steps,
@@ -208,40 +216,36 @@ def measure(
 ) -> int:
     """Within the own namespaces: measure the paths, predict, measure the methods, compare."""
     plans = {(n, name): planned(name, n) for n in num_ranks for name in names}
-    cells = [(n, bandwidth) for n in num_ranks for bandwidth in bandwidths]
-    shaped, links, recorded, overheads, noop_ms = [], {}, {}, {}, {}
-    with tqdm(total=len(cells), desc="paths", unit="path", disable=None) as bar:
-        for n in num_ranks:
-            with network.Network(n) as net:
-                overheads[n] = averaged(net.on_ranks(overhead))
-                alone = net.on_ranks(train, *plans[n, "noop"])
-                noop_ms[n] = max(typical(rank["steps"], itemgetter("noop")) for rank in alone)
-                recorded[n] = path(net)  # as good as the loopback, on which the traces were recorded
-                for bandwidth in bandwidths:
-                    net.shape(BANDWIDTHS[bandwidth])
-                    if bits_per_s := BANDWIDTHS[bandwidth]:
-                        shaped += check_shaping(net.on_ranks(shaping), bandwidth, bits_per_s)
-                    links[n, bandwidth] = path(net)
-                    bar.update()
-    predictions = [
-        {"num_ranks": n, "bandwidth": bandwidth, "method": name,
-         "predicted_ms": predicted(plans[n, name][0].directory, n, links[n, bandwidth], recorded[n], noop_ms[n])}
-        for n, bandwidth in cells for name in names
-    ]  # fmt: skip
-    constants = [{"num_ranks": n, "bandwidth": bandwidth, **asdict(links[n, bandwidth]), "noop_ms": noop_ms[n],
-                  "overhead_bytes": overheads[n]} for n, bandwidth in cells]  # fmt: skip
+    shaped, constants, predictions, rows = [], [], [], []
     predictions_path = out.with_name(f"{out.stem}_predictions.json")
-    write(predictions_path, {"constants": constants, "rows": predictions, "shaping": shaped})
-    print(f"predictions, before the table is measured: {predictions_path}", flush=True)
-    rows = []
+    print(f"predictions, each network's before its methods are measured: {predictions_path}", flush=True)
     with tqdm(total=len(plans) * len(bandwidths), desc="methods", unit="run", disable=None) as bar:
         for n in num_ranks:
             with network.Network(n) as net:
+                overhead_bytes = averaged(net.on_ranks(overhead))
+                recorded = path(net)  # as good as the loopback, on which the traces were recorded
                 for bandwidth in bandwidths:
+                    here = {"num_ranks": n, "bandwidth": bandwidth}
                     net.shape(BANDWIDTHS[bandwidth])
+                    if bits_per_s := BANDWIDTHS[bandwidth]:
+                        shaped += check_shaping(net.on_ranks(shaping), bandwidth, bits_per_s)
+                    link, alone = path(net), net.on_ranks(train, *plans[n, "noop"], NUM_BLOCKS[bandwidth])
+                    noop_ms = typical(slowest(alone, "noop"), itemgetter("noop"))
+                    constants.append({**here, **asdict(link), "noop_ms": noop_ms, "overhead_bytes": overhead_bytes})
                     for name in names:
-                        found = row(name, net.on_ranks(train, *plans[n, name]), overheads[n])
-                        rows.append({"num_ranks": n, "bandwidth": bandwidth, **found})
+                        trace = simulate.load(plans[n, name][0].directory)
+                        ms = predicted(trace, link, recorded, noop_ms)
+                        predictions.append({**here, "method": name, "predicted_ms": ms})
+                    write(predictions_path, {"constants": constants, "rows": predictions, "shaping": shaped})
+                    for name in names:
+                        rows.append(
+                            {
+                                **here,
+                                **row(
+                                    name, net.on_ranks(train, *plans[n, name], NUM_BLOCKS[bandwidth]), overhead_bytes
+                                ),
+                            }
+                        )
                         bar.update()
     table = compared(rows, predictions, steps)
     shaped = pd.DataFrame(shaped, columns=SHAPED)
@@ -250,7 +254,8 @@ def measure(
         "rows": json.loads(for_figures(table).to_json(orient="records")),
         "shaping": json.loads(shaped.to_json(orient="records")),
         "claims": [{"claim": text, "holds": holds, "by": by} for text, holds, by in found],
-        "timed_steps": BLOCK_STEPS * NUM_BLOCKS, "torch": torch.__version__,
+        "timed_steps": {bandwidth: BLOCK_STEPS * NUM_BLOCKS[bandwidth] for bandwidth in bandwidths},
+        "torch": torch.__version__,
     })  # fmt: skip
     print(printed(table))
     if len(shaped):
@@ -265,9 +270,14 @@ def measure(
     return 0 if all(holds for _, holds, _ in found) else 1
 
 
-def predicted(directory: Path, num_ranks: int, link: Link, recorded: Link, noop_ms: float) -> float:
-    """Milliseconds of a step, from a trace on the loopback and what was measured with bare messages."""
-    return simulate.step_ms(simulate.load(directory), Cluster(num_ranks, 1, link, link), noop_ms, recorded)
+def predicted(trace: simulate.Trace, link: Link, recorded: Link, noop_ms: float) -> float:
+    """Milliseconds of a step, from a trace on the loopback and what was measured with bare messages and noop.
+
+    What a method works takes as much longer than when it was recorded as noop's step does.
+    """
+    speed = noop_ms / trace.compute_ms
+    work = {name: speed * getattr(trace, name) for name in ("select_ms", "pack_ms", "unpack_ms")}
+    return simulate.step_ms(replace(trace, **work), Cluster(trace.num_ranks, 1, link, link), noop_ms, recorded)
 
 
 def write(path: Path, content: dict[str, Any]) -> None:

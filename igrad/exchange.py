@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from igrad.blocks import cuts, split
-from igrad.collective.wire import all_reduce, allreduce_bytes
+from igrad.collective.wire import gather
 from igrad.costs import Costs
 from igrad.interfaces import Collective, Exchanged, Handle, Item, PackingStrategy, Payload, SyncStats, Timed, View
 
@@ -118,14 +118,16 @@ class Exchange:
     def agree(self, plan: Plan, finite: Tensor) -> Tensor:
         """The least `finite` (0-dim float64) of all ranks; raise ValueError where their plans differ."""
         mark = float(zlib.crc32(str(plan).encode()))
-        ballot = torch.stack([finite, finite.new_tensor(mark), finite.new_tensor(-mark)])
+        num_ranks = dist.get_world_size(self.group)
+        ballot = torch.stack([finite, finite.new_tensor(mark)])
+        ballots = ballot.new_empty(num_ranks * ballot.numel())
         with self.timed("exchange"):
-            all_reduce(ballot, dist.ReduceOp.MIN, self.group)
-        num_bytes = ballot.numel() * ballot.element_size()
-        plan.control_bytes += allreduce_bytes(num_bytes, dist.get_world_size(self.group))
-        if self.is_checked(plan, ballot.device) and ballot[1] != -ballot[2]:
+            gather(ballots, ballot, group=self.group)  # half as many rounds as an all-reduce
+        plan.control_bytes += (num_ranks - 1) * ballot.numel() * ballot.element_size()
+        finite, marks = ballots.view(num_ranks, -1).unbind(1)
+        if self.is_checked(plan, ballot.device) and (marks != mark).any():
             compare("plans", str(plan), self.group)
-        return ballot[0]
+        return finite.min()
 
     def is_checked(self, plan: Plan, device: torch.device) -> bool:
         """Reading a ballot is free on a CPU and where a step waits for sizes anyway; else first uses are read."""

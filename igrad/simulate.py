@@ -32,6 +32,7 @@ from igrad.results import knobs, label
 
 DENSE = "dense"  # what others are compared with
 PHASES_MS = ("compute_ms", "select_ms", "pack_ms", "exchange_ms", "unpack_ms")
+VOTE_BYTES = 16  # of the all-gather in which ranks agree on a step
 RECORD_BYTES = 8  # of reduce_scatter: an entry in float32, the least that an owner gathers
 COUNT_BYTES = 8  # of reduce_scatter: how many entries a bucket has for an owner
 PREFIXES = {"": 1e-6, "k": 1e-3, "M": 1.0, "G": 1e3, "T": 1e6}  # Mbit/s
@@ -63,8 +64,8 @@ class Trace:
     @property
     def gathers(self) -> bool:
         """Whether every rank unpacks every rank's share: there is an all-gather, and no owner added up before it."""
-        kinds = set(self.messages["kind"])
-        return "all_gather" in kinds and "all_to_all" not in kinds
+        kinds, sizes = self.messages["kind"], self.messages["num_bytes"]
+        return bool(((kinds == "all_gather") & (sizes != VOTE_BYTES)).any()) and "all_to_all" not in set(kinds)
 
 
 # ---------------------------------------------------------------------------------------------- traces
@@ -182,7 +183,7 @@ def among(trace: Trace, num_ranks: int) -> pd.DataFrame:
     counts = to_others & (sizes <= COUNT_BYTES * (before - 1) * trace.num_buckets)
     sizes[to_others] *= (num_ranks - 1) / (before - 1)
     sizes[to_others & ~counts] *= before / num_ranks
-    gathered = kinds == "all_gather"
+    gathered = (kinds == "all_gather") & (sizes != VOTE_BYTES)
     sizes[gathered] = np.maximum(RECORD_BYTES, sizes[gathered] * before / num_ranks)
     return messages.assign(num_bytes=sizes)
 

@@ -154,12 +154,16 @@ class Space:
 
     def positions(self) -> Tensor:
         """Of the sparse payloads' entries, int64 [sum of their k], in the order given."""
-        parts = [payload.indices + start for payload, start in zip(self.sparse, self.starts, strict=True)]
-        return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.int64, device=self.device)
+        if not self.sparse:
+            return torch.zeros(0, dtype=torch.int64, device=self.device)
+        indices = torch.cat([payload.indices for payload in self.sparse])
+        starts, counts = torch.tensor([self.starts, self.own_counts], device=self.device)
+        return indices.add_(starts.repeat_interleave(counts, output_size=indices.numel()))
 
     def values(self, payloads: Sequence[Payload]) -> Tensor:
-        parts = [payload.values.to(self.dtype) for payload in payloads]
-        return torch.cat(parts) if parts else torch.zeros(0, dtype=self.dtype, device=self.device)
+        if not payloads:
+            return torch.zeros(0, dtype=self.dtype, device=self.device)
+        return torch.cat([payload.values for payload in payloads]).to(self.dtype)
 
     def owner(self, positions: Tensor) -> Tensor:
         """Which sparse payload each position falls into: its number among them, int64."""

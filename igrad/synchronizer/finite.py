@@ -11,4 +11,6 @@ from torch import Tensor
 def all_finite(gradients: Iterable[Tensor]) -> Tensor:
     """0-dim float64: one where every gradient's norm is finite in float32, else zero. Waits for no device."""
     norms = torch._foreach_norm(list(gradients))
-    return torch.stack([norm.float() for norm in norms]).isfinite().all().double()
+    if len({norm.dtype for norm in norms}) > 1 or norms[0].dtype != torch.float32:
+        norms = [norm.float() for norm in norms]
+    return torch.stack(norms).isfinite().all().double()

@@ -181,7 +181,7 @@ class Importance:
         return len({view.unit for view, part in plan.due.items() if part and view.unit in self.low})
 
     def vote(self, gradients: dict[View, Tensor], plan: Plan) -> Tensor:
-        """One small all-reduce: are all gradients finite, and do the ranks have the same plan?
+        """One small all-gather: are all gradients finite, and do the ranks have the same plan?
 
         A step in which any rank's gradient is not finite counts as zero on all of them: stored, it would surface
         R steps later. Where all is local nobody else is asked.

@@ -29,7 +29,7 @@ VIEWS = (
 )
 IMPORTANT = frozenset({"0.q", None})
 LOW = {"1.v", "1.v.bias", "1.fc1"}
-VOTE_BYTES = 3 * 8  # an all-reduce of three fp64 on two ranks
+VOTE_BYTES = 2 * 8  # an all-gather of two fp64 on two ranks
 
 
 def synchronizer(residual, release, collective=None, release_fraction=None, num_buckets=2):

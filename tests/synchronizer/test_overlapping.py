@@ -55,7 +55,7 @@ def traced(rank, cfg, folder, inputs):
 def test_a_recorded_trace_shows_a_bucket_that_leaves_before_the_last_gradient_is_there(packing, inputs, tmp_path):
     cfg = tiny.config("threshold=all", f"packing={packing}", "num_buckets=3")
     for left, arrived, num_parameters in on_ranks(2, traced, cfg, tmp_path / "run", inputs):
-        assert len(left) == 3 and len(arrived) == num_parameters
+        assert len(left) == 3 + 1 and len(arrived) == num_parameters, "three buckets and the vote"
         early = sum(start < arrived[-1] for start in left)
         assert early == (2 if packing == "overlap" else 0), "the last bucket holds what comes last"
 
