@@ -235,7 +235,8 @@ def measure(
                     for name in names:
                         trace = simulate.load(plans[n, name][0].directory)
                         ms = predicted(trace, link, recorded, noop_ms)
-                        predictions.append({**here, "method": name, "predicted_ms": ms})
+                        predictions.append({**here, "method": name, "predicted_ms": ms, "at_noop_ms": noop_ms,
+                                            "per_noop": per_noop(trace)})  # fmt: skip
                     write(predictions_path, {"constants": constants, "rows": predictions, "shaping": shaped})
                     for name in names:
                         rows.append(
@@ -270,13 +271,21 @@ def measure(
     return 0 if all(holds for _, holds, _ in found) else 1
 
 
+WORK = ("select_ms", "pack_ms", "unpack_ms")
+
+
+def per_noop(trace: simulate.Trace) -> float:
+    """By how much a predicted step grows with noop's."""
+    return 1 + sum(getattr(trace, name) for name in WORK) / trace.compute_ms
+
+
 def predicted(trace: simulate.Trace, link: Link, recorded: Link, noop_ms: float) -> float:
     """Milliseconds of a step, from a trace on the loopback and what was measured with bare messages and noop.
 
     What a method works takes as much longer than when it was recorded as noop's step does.
     """
     speed = noop_ms / trace.compute_ms
-    work = {name: speed * getattr(trace, name) for name in ("select_ms", "pack_ms", "unpack_ms")}
+    work = {name: speed * getattr(trace, name) for name in WORK}
     return simulate.step_ms(replace(trace, **work), Cluster(trace.num_ranks, 1, link, link), noop_ms, recorded)
 
 
