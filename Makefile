@@ -9,7 +9,7 @@ install: ## igrad and its test tools, into the active environment
 	pip install -e '.[test]'
 
 test: ## the default suite: under ten minutes on two cores
-	pytest
+	pytest -n 2
 
 slow: ## the tests that take minutes
 	pytest -m slow
