@@ -69,11 +69,15 @@ class Memory:
         """Take out what really went. A view that holds nothing stays so."""
         if sent.view not in self.tensors:
             return
-        elements = self.tensors[sent.view].view(-1)[sent.start : sent.start + sent.numel]
+        elements, values = self.tensors[sent.view].view(-1), sent.values
+        if sent.numel != elements.numel():  # every operation not called counts: this is once per view and step
+            elements = elements[sent.start : sent.start + sent.numel]
+        if values.dtype != elements.dtype:  # a bucket may be wider
+            values = values.to(elements.dtype)
         if sent.indices is None:
-            elements.sub_(sent.values)
+            elements.sub_(values)
         else:
-            elements.index_add_(0, sent.indices, sent.values.to(elements.dtype), alpha=-1)  # a bucket may be wider
+            elements.index_add_(0, sent.indices, values, alpha=-1)
 
     def state_dict(self) -> dict[str, Tensor]:
         return dict(self.tensors)

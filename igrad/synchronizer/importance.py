@@ -281,4 +281,5 @@ def assembled(means: list[tuple[int, Tensor]], gradient: Tensor) -> Tensor:
         whole = whole.new_zeros(gradient.numel())
         for start, mean in means:
             whole[start : start + mean.numel()] = mean
-    return whole.view(gradient.shape).to(gradient.dtype)
+    whole = whole.view_as(gradient)
+    return whole if whole.dtype == gradient.dtype else whole.to(gradient.dtype)
