@@ -1,9 +1,9 @@
 """What a step of each method takes on a slow network, beside what arithmetic and a model say it should.
 
 Ranks of this machine on a network of their own (benchmarks/network.py), held to 100 Mbit/s, 1 Gbit/s or to nothing.
-First each method trains a little on the loopback: what it sends is recorded, and what it computes is timed. Then each
-network is measured with bare messages. From these two igrad.simulate predicts every step time, and the predictions are
-written before the methods are measured there. Exit code 1 when a claim fails.
+First each method trains a little where nothing is held: what it sends is recorded, and what it computes is timed. Then
+each network is measured with bare messages. From these two, and from steps of noop alone, igrad.simulate predicts every
+step time; a prediction is written before the first step that it is compared with. Exit code 1 when a claim fails.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ import argparse
 import itertools
 import json
 import os
+import shutil
 import statistics
-import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ import pandas as pd
 import torch
 import torch.distributed as dist
 import yaml
+from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
 
 from benchmarks import network
@@ -35,13 +37,15 @@ from benchmarks.slow_table import BANDWIDTHS, claims, compared, first_to_target,
 from igrad import compose, profile, simulate
 from igrad.collective import wire
 from igrad.command_line import Parser, output_file, words
-from igrad.config import one_line
+from igrad.config import one_line, plain
 from igrad.data import Inputs, prepare
 from igrad.link import Cluster, Link
 from igrad.metrics import PHASES
+from igrad.ranks import redirect
 
-STUDY = "slow_network"  # of the runs on the loopback
-BLOCK_STEPS, NUM_BLOCKS = 8, {"100": 4, "1000": 4, "unlimited": 6}  # timed steps; whole release periods
+STUDY = "slow_network"  # of the traces
+BLOCK_STEPS, NUM_BLOCKS = 8, {"100": 3, "1000": 3, "unlimited": 5}  # timed steps; whole release periods
+ALONE_BLOCKS = 3  # of noop, which say how fast the machine is
 TRACE_STEPS, TRACE_WINDOW = 40, 8
 NUM_RANKS = (2, 4)
 WORK = ("select_ms", "pack_ms", "unpack_ms")  # of a trace: what a faster processor does sooner
@@ -63,38 +67,31 @@ def overrides(method: str, num_ranks: int | str) -> list[str]:
             "eval_windows=8", f"eval_every={TRACE_STEPS}", f"study={STUDY}", "tracking=none"]  # fmt: skip
 
 
-# ------------------------------------------------------------------------------------------ on the loopback
-
-
-def record_traces(names: list[str], num_ranks: tuple[int, ...]) -> None:
-    """Run every method on the loopback, anew: a run of other code is no trace of this one."""
-    told = overrides(",".join(names), ",".join(map(str, num_ranks)))
-    print("traces on the loopback", flush=True)
-    command = [sys.executable, "run.py", *told, "rerun=true", "-m"]
-    done = subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    if done.returncode:
-        raise ValueError("a trace could not be recorded, see above")
-
-
 def planned(method: str, num_ranks: int) -> tuple[compose.Point, Inputs]:
-    """A point as `record_traces` ran it, with its profile, which is there."""
+    """A point, with its model and windows: made where they are not there yet, for which no rank has a network."""
     [point] = compose.points(overrides(method, num_ranks))
-    inputs = prepare(point.cfg)
-
-    def missing(*_: Any) -> None:
-        raise ValueError(f"no profile for {method}: its trace was not recorded here")
-
-    return point, replace(inputs, profile=profile.resolve(point.cfg, inputs, missing))
+    return point, prepare(point.cfg)
 
 
 # ----------------------------------------------------------------------------------------------- on a rank
 
 
-def train(rank: int, point: compose.Point, inputs: Inputs, num_blocks: int) -> dict[str, Any]:
+def record(rank: int, cfg: DictConfig, directory: Path, inputs: Inputs) -> None:
+    """A run from its beginning to its end, which leaves a trace."""
+    from igrad.train import Run
+
+    redirect(directory / f"rank{rank}.log")
+    Run(cfg, directory, inputs, torch.device("cpu"), time.time()).train()
+
+
+def train(
+    rank: int, point: compose.Point, inputs: Inputs, num_blocks: int, foretell: Callable[[float], dict[str, Any]]
+) -> dict[str, Any]:
     """Time a run's steps and noop's in turn, now one first, now the other: what differs between minutes is in both.
 
     `steps`: in blocks of steps, what a step took (`step`), the noop beside it, and the phases, all in milliseconds, and
-    `num_messages`, how many it sent. What was sent in a block that was not timed, by kind.
+    `num_messages`, how many it sent. What was sent in a block that was not timed, by kind. Before the first timed step
+    rank 0 lets `foretell` predict, from the milliseconds of a noop step: on this machine they change by the minute.
     """
     from igrad.synchronizer.noop import Noop
     from igrad.train import Run
@@ -129,12 +126,31 @@ def train(rank: int, point: compose.Point, inputs: Inputs, num_blocks: int) -> d
     dist.barrier()
     interface_bytes = network.carried() - before
     num_messages = dict(Counter(kind_of(message) for message in wire.take_messages()))
+    alone = [[{"noop": timed("noop", step)["step"]} for step in itertools.islice(steps, BLOCK_STEPS)]
+             for _ in range(ALONE_BLOCKS)]  # fmt: skip
+    every = [{} for _ in range(dist.get_world_size())]
+    dist.all_gather_object(every, {"steps": alone})
+    prediction = foretell(typical(slowest(every, "noop"), itemgetter("noop"))) if rank == 0 else None
     blocks = [[both(step) for step in itertools.islice(steps, BLOCK_STEPS)] for _ in range(num_blocks)]
     return {"wire_bytes": wire_bytes, "interface_bytes": interface_bytes, "num_messages": num_messages,
-            "steps": blocks}  # fmt: skip
+            "steps": blocks, "prediction": prediction}  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------------ all ranks
+
+
+def traced(net: network.Network, point: compose.Point, inputs: Inputs) -> tuple[compose.Point, Inputs]:
+    """Run a point on the network as it is, anew: a run of other code is no trace of this one. The point, profiled."""
+
+    def run_ranks(cfg: DictConfig, directory: Path, inputs: Inputs) -> None:
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir(parents=True)
+        OmegaConf.save(OmegaConf.create(plain(cfg)), directory / "config.yaml")
+        net.on_ranks(record, cfg, directory, inputs)
+
+    inputs = replace(inputs, profile=profile.resolve(point.cfg, inputs, run_ranks))
+    run_ranks(point.cfg, point.directory, inputs)
+    return point, inputs
 
 
 def typical(blocks: list[list[dict[str, float]]], value: Callable[[dict[str, float]], float]) -> float:
@@ -178,6 +194,26 @@ def row(method: str, ranks: list[dict[str, Any]], overhead_bytes: dict[str, floa
     }  # fmt: skip
 
 
+@dataclass
+class Foreseen:
+    """What is known before it is measured; `path` has it by then."""
+
+    path: Path
+    constants: list[dict[str, Any]] = field(default_factory=list)  # of each network
+    rows: list[dict[str, Any]] = field(default_factory=list)  # a prediction each
+    shaping: list[dict[str, Any]] = field(default_factory=list)
+
+
+def foretold(
+    before: Foreseen, cell: dict[str, Any], trace: simulate.Trace, link: Link, recorded: Link, noop_ms: float
+) -> dict[str, Any]:
+    """The prediction of a cell, once it is written. In a rank's process, which has a copy of `before`."""
+    row = {**cell, "noop_alone_ms": noop_ms, "predicted_ms": predicted(trace, link, recorded, noop_ms)}
+    known = {"constants": before.constants, "rows": [*before.rows, row], "shaping": before.shaping}
+    write(before.path, known)
+    return row
+
+
 def averaged(ranks: list[dict[str, float]]) -> dict[str, float]:
     return {name: statistics.mean(rank[name] for rank in ranks) for name in ranks[0]}
 
@@ -195,7 +231,8 @@ def main(argv: list[str] | None = None) -> int:
         output_file(told.out)
         if not os.environ.get(network.INSIDE):
             network.unshare()  # or nothing here can be measured
-            record_traces(names, num_ranks)
+            for n, name in itertools.product(num_ranks, names):
+                planned(name, n)
         network.enter_own_namespaces("benchmarks.slow_network", argv)
         return measure(names, bandwidths, num_ranks, steps, told.out)
     except (ValueError, OSError, AssertionError) as error:  # of a rank: AssertionError
@@ -216,41 +253,34 @@ def measure(
     names: list[str], bandwidths: list[str], num_ranks: tuple[int, ...], steps: dict[int, dict[str, float]], out: Path
 ) -> int:
     """Within the own namespaces: measure the paths, predict, measure the methods, compare."""
-    plans = {(n, name): planned(name, n) for n in num_ranks for name in names}
-    shaped, constants, predictions, rows = [], [], [], []
-    predictions_path = out.with_name(f"{out.stem}_predictions.json")
-    print(f"predictions, each network's before its methods are measured: {predictions_path}", flush=True)
-    with tqdm(total=len(plans) * len(bandwidths), desc="methods", unit="run", disable=None) as bar:
+    before, rows = Foreseen(out.with_name(f"{out.stem}_predictions.json")), []
+    print(f"predictions, each before its method is measured: {before.path}", flush=True)
+    runs = len(num_ranks) * len(names) * (1 + len(bandwidths))  # the first are for the traces
+    with tqdm(total=runs, desc="methods", unit="run", disable=None) as bar:
         for n in num_ranks:
             with network.Network(n) as net:
                 overhead_bytes = averaged(net.on_ranks(overhead))
-                recorded = path(net)  # as good as the loopback, on which the traces were recorded
+                recorded = path(net)
+                plans = {}
+                for name in names:
+                    plans[name] = traced(net, *planned(name, n))
+                    bar.update()
                 for bandwidth in bandwidths:
                     here = {"num_ranks": n, "bandwidth": bandwidth}
                     net.shape(BANDWIDTHS[bandwidth])
                     if bits_per_s := BANDWIDTHS[bandwidth]:
-                        shaped += check_shaping(net.on_ranks(shaping), bandwidth, bits_per_s)
-                    link, alone = path(net), net.on_ranks(train, *plans[n, "noop"], NUM_BLOCKS[bandwidth])
-                    noop_ms = typical(slowest(alone, "noop"), itemgetter("noop"))
-                    constants.append({**here, **asdict(link), "noop_ms": noop_ms, "overhead_bytes": overhead_bytes})
+                        before.shaping += check_shaping(net.on_ranks(shaping), bandwidth, bits_per_s)
+                    link = path(net)
+                    before.constants.append({**here, **asdict(link), "overhead_bytes": overhead_bytes})
                     for name in names:
-                        trace = simulate.load(plans[n, name][0].directory)
-                        ms = predicted(trace, link, recorded, noop_ms)
-                        predictions.append({**here, "method": name, "predicted_ms": ms, "at_noop_ms": noop_ms,
-                                            "per_noop": per_noop(trace)})  # fmt: skip
-                    write(predictions_path, {"constants": constants, "rows": predictions, "shaping": shaped})
-                    for name in names:
-                        rows.append(
-                            {
-                                **here,
-                                **row(
-                                    name, net.on_ranks(train, *plans[n, name], NUM_BLOCKS[bandwidth]), overhead_bytes
-                                ),
-                            }
-                        )
+                        trace = simulate.load(plans[name][0].directory)
+                        foretell = partial(foretold, before, {**here, "method": name}, trace, link, recorded)
+                        ranks = net.on_ranks(train, *plans[name], NUM_BLOCKS[bandwidth], foretell)
+                        before.rows.append(ranks[0]["prediction"])
+                        rows.append({**here, **row(name, ranks, overhead_bytes)})
                         bar.update()
-    table = compared(rows, predictions, steps)
-    shaped = pd.DataFrame(shaped, columns=SHAPED)
+    table = compared(rows, before.rows, steps)
+    shaped = pd.DataFrame(before.shaping, columns=SHAPED)
     found = claims(table, shaped)
     write(out, {
         "rows": json.loads(for_figures(table).to_json(orient="records")),
@@ -272,13 +302,8 @@ def measure(
     return 0 if all(holds for _, holds, _ in found) else 1
 
 
-def per_noop(trace: simulate.Trace) -> float:
-    """By how much a predicted step grows with noop's."""
-    return 1 + sum(getattr(trace, name) for name in WORK) / trace.compute_ms
-
-
 def predicted(trace: simulate.Trace, link: Link, recorded: Link, noop_ms: float) -> float:
-    """Milliseconds of a step, from a trace on the loopback and what was measured with bare messages and noop.
+    """Milliseconds of a step, from a trace where nothing was held and what was measured with bare messages and noop.
 
     What a method works takes as much longer than when it was recorded as noop's step does.
     """

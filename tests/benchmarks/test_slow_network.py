@@ -31,9 +31,7 @@ def rows(overhead_ms=2.0):
 
 
 def table(measured, off=1.0):
-    predictions = [
-        {**row, "predicted_ms": off * row["step_ms"], "at_noop_ms": 40.0, "per_noop": 1.5} for row in measured
-    ]
+    predictions = [{**row, "predicted_ms": off * row["step_ms"], "noop_alone_ms": 40.0} for row in measured]
     return compared(measured, predictions, {2: {"dense": 200.0, "ig_adtopk": 500.0}})
 
 
@@ -54,7 +52,7 @@ def test_every_claim_holds_where_all_is_as_it_should_be_and_fails_where_it_is_no
     assert all(holds for _, holds, _ in claims(table(rows()), shaped()))
     heavy = table([row | {"interface_bytes": 1.04 * row["interface_bytes"]} for row in rows(overhead_ms=9.0)], 1.25)
     found = claims(heavy, shaped(1.2))
-    assert len(found) == 7 and not any(holds for _, holds, _ in found[1:])
+    assert len(found) == 6 and not any(holds for _, holds, _ in found[1:])
     assert "worst 1.200 (N = 2, 100: a)" in found[1][2]
     shifted = table([row | {"overhead_share": 0.04} for row in rows()])
     assert not claims(shifted, shaped())[0][1], "noop beside itself"
@@ -74,15 +72,12 @@ def test_the_slowest_rank_is_held_to_the_arithmetic():
     assert reduced["ratio"] == pytest.approx(4.5 / (4 * per_byte))
 
 
-def test_a_machine_that_has_become_slower_is_no_wrong_prediction_and_decides_no_race():
+def test_a_machine_that_has_become_slower_decides_no_race():
     """All of ig_adtopk at N = 2 and 100 Mbit/s took half as long again, its bytes apart."""
     slow = [dict(row) for row in rows()]
     place = next(i for i, row in enumerate(slow) if (row["method"], row["bandwidth"]) == ("ig_adtopk", "100"))
     slow[place] |= {"noop_ms": 60.0, "step_ms": 0.8 + 1.5 * 45.0}
-    predictions = [{**row, "predicted_ms": row["step_ms"], "at_noop_ms": 40.0, "per_noop": 45 / 40} for row in rows()]
-    found = compared(slow, predictions, {2: {"ig_adtopk": 500.0}}).iloc[place]
-    assert found["prediction_ratio"] < 0.8 and found["prediction_here_ratio"] == pytest.approx(1.0)
-    assert found["to_target_s"] == pytest.approx(500 * 0.0458)
+    assert table(slow).iloc[place]["to_target_s"] == pytest.approx(500 * 0.0458)
 
 
 def test_a_typical_step_is_one_that_nothing_disturbed():
