@@ -9,6 +9,7 @@ step time; a prediction is written before the first step that it is compared wit
 from __future__ import annotations
 
 import argparse
+import importlib
 import itertools
 import json
 import os
@@ -33,7 +34,7 @@ from tqdm import tqdm
 
 from benchmarks import network
 from benchmarks.paths import SHAPED, beside_bytes, check_shaping, kind_of, overhead, path, shaping
-from benchmarks.slow_table import BANDWIDTHS, claims, compared, first_to_target, for_figures, printed
+from benchmarks.slow_table import BANDWIDTHS, as_foretold, claims, compared, first_to_target, for_figures, printed
 from igrad import compose, profile, simulate
 from igrad.collective import wire
 from igrad.command_line import Parser, output_file, words
@@ -41,7 +42,7 @@ from igrad.config import one_line, plain
 from igrad.data import Inputs, prepare
 from igrad.link import Cluster, Link
 from igrad.metrics import PHASES
-from igrad.ranks import redirect
+from igrad.ranks import PRELOAD, redirect
 
 STUDY = "slow_network"  # of the traces
 BLOCK_STEPS, NUM_BLOCKS = 8, {"100": 3, "1000": 3, "unlimited": 5}  # timed steps; whole release periods
@@ -207,8 +208,13 @@ class Foreseen:
 def foretold(
     before: Foreseen, cell: dict[str, Any], trace: simulate.Trace, link: Link, recorded: Link, noop_ms: float
 ) -> dict[str, Any]:
-    """The prediction of a cell, once it is written. In a rank's process, which has a copy of `before`."""
-    row = {**cell, "noop_alone_ms": noop_ms, "predicted_ms": predicted(trace, link, recorded, noop_ms)}
+    """The prediction of a cell, once it is written: a step, given noop's as it is, and what noop's changes of it.
+
+    In a rank's process, which has a copy of `before`.
+    """
+    ms = predicted(trace, link, recorded, noop_ms)
+    per_noop = 1 + sum(getattr(trace, name) for name in WORK) / trace.compute_ms
+    row = {**cell, "noop_alone_ms": noop_ms, "foretold_ms": ms, "per_noop": per_noop}
     known = {"constants": before.constants, "rows": [*before.rows, row], "shaping": before.shaping}
     write(before.path, known)
     return row
@@ -253,6 +259,8 @@ def measure(
     names: list[str], bandwidths: list[str], num_ranks: tuple[int, ...], steps: dict[int, dict[str, float]], out: Path
 ) -> int:
     """Within the own namespaces: measure the paths, predict, measure the methods, compare."""
+    for module in PRELOAD:
+        importlib.import_module(module)  # once, not in every rank: they are forks
     before, rows = Foreseen(out.with_name(f"{out.stem}_predictions.json")), []
     print(f"predictions, each before its method is measured: {before.path}", flush=True)
     runs = len(num_ranks) * len(names) * (1 + len(bandwidths))  # the first are for the traces
@@ -297,6 +305,7 @@ def measure(
         print(f"{'pass' if holds else 'FAIL'}  {text}: {by}")
     for text in first_to_target(table):
         print(text)
+    print(as_foretold(table))
     print(f"beside the usual messages, at most {table['extra_messages'].max():.2f} per step: not in its typical time")
     print(f"{sum(holds for _, holds, _ in found)} of {len(found)} claims hold; {out}")
     return 0 if all(holds for _, holds, _ in found) else 1
