@@ -122,5 +122,5 @@ def as_foretold(table: pd.DataFrame) -> str:
     """How the predictions did as they were written, whatever the machine's speed had become by then."""
     ratio, speed = table["foretold_ratio"], table["noop_ms"] / table["noop_alone_ms"]
     return (f"as written before, {ratio.between(0.80, 1.20).sum()} of {len(table)} predictions within 20 %, "
-            f"{ratio.min():.2f} to {ratio.max():.2f} of the step; noop took {speed.min():.2f} to {speed.max():.2f} times "
-            "what it took right before")  # fmt: skip
+            f"{ratio.min():.2f} to {ratio.max():.2f} of the step; noop took {speed.min():.2f} to {speed.max():.2f} of "
+            "its time right before")  # fmt: skip
