@@ -25,7 +25,7 @@ NUM_OVERHEAD_PROBES = 200
 SMALL = {"vote": ("all_reduce", torch.zeros(3, dtype=torch.float64)),  # three numbers: some ranks of a ring have none
          "all_reduce": ("all_reduce", torch.zeros(16)), "all_gather": ("all_gather", torch.zeros(16))}  # fmt: skip
 ALL_REDUCE_BYTES, EXCHANGE_BYTES, NUM_EXCHANGES = 50_000_000, 30_000, 100
-NUM_ROWS = 5  # of exchanges
+NUM_ROWS = 9  # of exchanges
 PORT = 7070
 SHAPED = ["num_ranks", "bandwidth", "what", "seconds", "wire_s", "ratio"]
 
@@ -134,7 +134,7 @@ def check_shaping(ranks: list[tuple[float, float]], bandwidth: str, bits_per_s: 
     Arithmetic: the bytes in full packets at the rate, headers and an acknowledgement per two packets included.
     """
     num_ranks = len(ranks)
-    per_byte = (network.MTU_BYTES + 14 + network.HEADER_BYTES / 2) / (network.MTU_BYTES - 52)  # 52: IP and TCP
+    per_byte = (network.MTU_BYTES + 14 + network.HEADER_BYTES / 2) / network.SEGMENT_BYTES
     sent = {f"all-reduce of {ALL_REDUCE_BYTES / 1e6:.0f} MB": sent_bytes("all_reduce", ALL_REDUCE_BYTES, num_ranks),
             f"{NUM_EXCHANGES} exchanges of {EXCHANGE_BYTES / 1e3:.0f} kB": NUM_EXCHANGES * EXCHANGE_BYTES}  # fmt: skip
     rows = []

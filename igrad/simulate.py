@@ -54,7 +54,9 @@ class Trace:
     num_buckets: int
     num_steps: int
     messages: pd.DataFrame  # step, kind, num_bytes: all of these steps
-    compute_ms: float  # means per step, as the rest
+    compute_ms: (
+        float  # per step, as the rest: the median over windows, so that one in which the machine stalled is none
+    )
     select_ms: float
     pack_ms: float
     exchange_ms: float
@@ -81,29 +83,29 @@ def load(directory: Path) -> Trace:
     from igrad.metrics import read_rows  # imports torch, which drawing a map does not need
 
     config = yaml.safe_load((directory / "config.yaml").read_text())
-    steps = timed_steps(read_rows(directory / "metrics.jsonl"))
-    if not steps:
+    windows = timed_windows(read_rows(directory / "metrics.jsonl"))
+    if not windows:
         raise ValueError(f"{directory} has no window of whole release periods; raise steps or lower log_every")
-    messages = pd.read_parquet(path)
+    messages, steps = pd.read_parquet(path), [step for window, _ in windows for step in window]
     return Trace(
         method=config["method"] or config["study"],
         num_ranks=config["num_processes"],
         num_buckets=config["num_buckets"],
         num_steps=len(steps),
         messages=messages[messages["step"].isin(steps)],
-        **{name: summary["means"][name] for name in PHASES_MS},
+        **{name: float(np.median([row[name] for _, row in windows])) for name in PHASES_MS},
         knobs=knobs(config),
     )
 
 
-def timed_steps(rows: Iterable[Mapping[str, Any]]) -> list[int]:
-    """The steps, from 1, that a run's mean times are of (igrad.metrics.means)."""
+def timed_windows(rows: Iterable[Mapping[str, Any]]) -> list[tuple[range, Mapping[str, Any]]]:
+    """(steps, from 1, and row) of the windows that a run's mean times are of (igrad.metrics.means)."""
     windows, last = [], 0
     for row in rows:
         if row["step_ms"] is not None:
-            windows.append(range(last + 1, row["step"] + 1))
+            windows.append((range(last + 1, row["step"] + 1), row))
         last = row["step"]
-    return [step for window in windows[1:] or windows for step in window]
+    return windows[1:] or windows
 
 
 def load_all(places: Iterable[Path]) -> list[Trace]:

@@ -47,15 +47,20 @@ def flat(num_ranks, link):
 # ---------------------------------------------------------------------------------------------- traces
 
 
-def write(folder, method="dense", messages=WHOLE, seed=42, num_ranks=2, windows=(4, 8, 12), status="finished", **knobs):
-    """A run directory; its compute time in seed 43 is 10 ms above that in 42."""
+def write(
+    folder, method="dense", messages=WHOLE, seed=42, num_ranks=2, windows=(4, 8, 12), status="finished", stalled=None,
+    **knobs,
+):  # fmt: skip
+    """A run directory; its compute time in seed 43 is 10 ms above that in 42. `stalled`: other times, by step."""
     directory = folder / f"{method}-{seed}-{num_ranks}-{len(knobs)}"
     directory.mkdir(parents=True)
     config = {"method": method, "seed": seed, "num_processes": num_ranks, "num_buckets": 1, "density": 0.01, **knobs}
     (directory / "config.yaml").write_text(yaml.safe_dump(config))
     told = TIMES | {"compute_ms": TIMES["compute_ms"] + 10 * (seed - 42)}
-    (directory / "summary.json").write_text(json.dumps({"status": status, "means": told}))
-    rows = [{"step": 0, "step_ms": None}, *({"step": step, "step_ms": 1.0} for step in windows)]
+    (directory / "summary.json").write_text(json.dumps({"status": status}))
+    rows = [{"step": 0, "step_ms": None}, *({"step": step, "step_ms": 1.0, **told} for step in windows)]
+    for row in rows:
+        row.update((stalled or {}).get(row["step"], {}))
     (directory / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     each = [(step + 1, *message) for step in range(max(windows, default=0)) for message in messages]
     pd.DataFrame(each, columns=["step", "kind", "num_bytes"]).to_parquet(directory / "messages.parquet")
@@ -76,7 +81,7 @@ def test_messages_and_mean_times_are_of_the_same_steps(lengths, data):
         last += length
         told = dict.fromkeys(RATES, 1.0) | {"wire_bytes": sum(sent[step] for step in steps) / length}
         rows.append({"step": last, **(told if whole else dict.fromkeys(RATES))})
-    steps, told = simulate.timed_steps(rows), means(rows)
+    steps, told = [step for window, _ in simulate.timed_windows(rows) for step in window], means(rows)
     assert bool(steps) == bool(told)
     if steps:
         assert sum(sent[step] for step in steps) / len(steps) == pytest.approx(told["wire_bytes"])
@@ -87,6 +92,13 @@ def test_a_run_is_read_without_its_first_window(tmp_path):
     assert trace.num_steps == 8 and sorted(set(trace.messages["step"])) == list(range(5, 13))
     assert {name: getattr(trace, name) for name in TIMES} == TIMES
     assert simulate.wire_bytes(trace, 2) == sum(sent_bytes(*message, 2) for message in SPARSE)
+
+
+def test_a_window_in_which_the_machine_stalled_is_in_no_time(tmp_path):
+    trace = simulate.load(
+        write(tmp_path, windows=(4, 8, 12, 16), stalled={4: {"select_ms": 9e3}, 16: {"unpack_ms": 81.5}})
+    )
+    assert {name: getattr(trace, name) for name in TIMES} == TIMES and trace.num_steps == 12
 
 
 def trained_all(rank, runs, inputs):

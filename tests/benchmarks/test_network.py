@@ -31,7 +31,13 @@ def carried_bytes(rank):
                 wire.gather(mine.new_empty(num_ranks * NUMEL), mine)
         dist.barrier()
         found[kind] = network.carried() - before, TIMES * sent_bytes(kind, 4 * NUMEL, num_ranks)
-    return found
+    return {**found, "sent_again": network.sent_again()}
+
+
+def lose(rank):
+    """On the way to a rank, what comes faster than its port is lost."""
+    network.run("ip", "netns", "exec", "switch", "tc", "qdisc", "add", "dev", f"port{rank}", "root", "tbf",
+                "rate", "200mbit", "burst", "25000", "limit", "50000")  # fmt: skip
 
 
 def main():
@@ -45,6 +51,8 @@ def main():
             found[num_ranks] = {"bytes": net.on_ranks(carried_bytes), "port": shaped}
             net.shape(None)
             found[num_ranks]["free"] = subprocess.run(port, capture_output=True, text=True).stdout
+            lose(rank=1)
+            found[num_ranks]["lossy"] = net.on_ranks(carried_bytes)
     print(json.dumps(found))
 
 
@@ -65,6 +73,14 @@ def test_the_interface_counts_what_messages_are_by_formula(found, num_ranks):
     for kind in ("all_reduce", "all_gather"):
         counted = sum(rank[kind][0] for rank in found[num_ranks]["bytes"])
         assert counted == pytest.approx(sum(rank[kind][1] for rank in found[num_ranks]["bytes"]), rel=0.01)
+
+
+@pytest.mark.parametrize("num_ranks", ("2", "3"))
+def test_what_is_lost_on_the_way_and_sent_again_is_no_message(found, num_ranks):
+    ranks = found[num_ranks]["lossy"]
+    again = network.SEGMENT_BYTES * sum(rank["sent_again"] for rank in ranks)
+    told, counted = (sum(rank[kind][i] for rank in ranks for kind in ("all_reduce", "all_gather")) for i in (1, 0))
+    assert again > 0.02 * told and counted == pytest.approx(told, rel=0.01)
 
 
 @pytest.mark.parametrize("num_ranks", ("2", "3"))
