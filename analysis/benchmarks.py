@@ -119,11 +119,12 @@ def selection(document: Document) -> Drawn:
 def slow_network(document: Document) -> Drawn:
     """What a step is made of at each bandwidth, and how well it was foreseen."""
     rows = document["rows"]
-    names = ["num_ranks", "bandwidth_mbit", "method", "measured_ms", "predicted_ms", "limit_ms", "over_limit",
-             "select_ms", "exchange_ms", "overhead_ms", "wire_bytes", "interface_bytes", "to_target_steps",
-             "to_target_s"]  # fmt: skip
+    talks = [row for row in rows if row["wire_bytes"]]  # of others nothing is to be foreseen
+    names = ["num_ranks", "bandwidth_mbit", "method", "noop_ms", "measured_ms", "noop_alone_ms", "foretold_ms",
+             "predicted_ms", "limit_ms", "over_limit", "select_ms", "exchange_ms", "overhead_ms", "wire_bytes",
+             "interface_bytes", "to_target_steps", "to_target_s"]  # fmt: skip
     figures = {"slow_network": simulated.slow_network(rows),
-               "slow_network_predicted": simulated.predicted_against_measured(rows)}  # fmt: skip
+               "slow_network_predicted": simulated.predicted_against_measured(talks)}  # fmt: skip
     return Drawn(pd.DataFrame(rows)[names], figures)
 
 

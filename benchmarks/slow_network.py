@@ -3,7 +3,8 @@
 Ranks of this machine on a network of their own (benchmarks/network.py), held to 100 Mbit/s, 1 Gbit/s or to nothing.
 First each method trains a little where nothing is held: what it sends is recorded, and what it computes is timed. Then
 each network is measured with bare messages. From these two, and from steps of noop alone, igrad.simulate predicts every
-step time; a prediction is written before the first step that it is compared with. Exit code 1 when a claim fails.
+step time; a prediction is written before the first step that it is compared with, at the speed that noop has beside
+that step. Exit code 1 when a claim fails.
 """
 
 from __future__ import annotations
@@ -303,9 +304,8 @@ def measure(
     print()
     for text, holds, by in found:
         print(f"{'pass' if holds else 'FAIL'}  {text}: {by}")
-    for text in first_to_target(table):
+    for text in (*first_to_target(table), *as_foretold(table)):
         print(text)
-    print(as_foretold(table))
     print(f"beside the usual messages, at most {table['extra_messages'].max():.2f} per step: not in its typical time")
     print(f"{sum(holds for _, holds, _ in found)} of {len(found)} claims hold; {out}")
     return 0 if all(holds for _, holds, _ in found) else 1

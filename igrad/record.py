@@ -28,9 +28,8 @@ from igrad.progress import counted
 if TYPE_CHECKING:
     from igrad.train import Run
 
-PATIENCE_STEPS = (
-    8  # without a loss until a run counts as diverged; a batch may have none, where none of its tokens counts
-)
+# Without a loss until a run counts as diverged; a batch may have none, where none of its tokens counts.
+PATIENCE_STEPS = 8
 
 
 class Recorder:
@@ -132,7 +131,8 @@ class Recorder:
         for name in ("wire_bytes", "payload_bytes"):
             self.totals[name] += sum(getattr(stats, name) for stats in window.stats)
         self.totals["num_dropped_steps"] += sum(int(s.dropped) for s in window.stats if s.dropped is not None)
-        loss = torch.stack(window.losses).nanmean()  # a step that was dropped has none
+        losses = torch.stack(window.losses)
+        loss = losses.masked_fill(~losses.isfinite(), math.nan).nanmean()  # a step that was dropped has none
         dist.all_reduce(loss)
         train_loss = loss.item() / self.run.num_ranks
         self.steps_without_loss = 0 if math.isfinite(train_loss) else self.steps_without_loss + len(window.stats)

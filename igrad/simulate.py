@@ -55,7 +55,7 @@ class Trace:
     num_steps: int
     messages: pd.DataFrame  # step, kind, num_bytes: all of these steps
     compute_ms: (
-        float  # per step, as the rest: the median over windows, so that one in which the machine stalled is none
+        float  # per step, as the rest: the median over windows, so that none counts in which the machine stalled
     )
     select_ms: float
     pack_ms: float
@@ -125,6 +125,7 @@ def load_all(places: Iterable[Path]) -> list[Trace]:
 
 def made_a_profile(directory: Path) -> bool:
     """Whether it is the run behind a profile, which lies beside it: it is no method's, and sends everything."""
+    directory = directory.resolve()  # "." has no name
     return directory.with_name(f"{directory.name}.parquet").exists()
 
 

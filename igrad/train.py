@@ -199,7 +199,7 @@ class Run:
     def take(self, gradients: dict[View, Tensor]) -> None:
         """What the views' gradients have become is that of their parameters."""
         for view, parameter in self.parameters.items():
-            if view.part is whole:
+            if view.part is whole and parameter.is_contiguous():  # fused optimizers go by memory, not by strides
                 parameter.grad = gradients[view]
             elif (part := view.part(parameter.grad)).data_ptr() != gradients[view].data_ptr():
                 part.copy_(gradients[view])

@@ -293,6 +293,33 @@ def test_a_batch_without_a_loss_ends_no_run(inputs, tmp_path):
     assert [row["step"] for row in rows if 0 < row["step"] <= 20 and row["train_loss"] is None] == [6]
 
 
+def overflow_once(run):
+    backward = run.backward
+    run.backward = lambda step: backward(step) * (float("inf") if step == 5 else 1)
+
+
+def test_one_loss_that_overflows_is_no_divergence(inputs, tmp_path):
+    """A window of more steps than patience has the mean of the others."""
+    on_ranks(1, trained, tiny.config("log_every=10", "release_period=1"), tmp_path / "run", inputs, overflow_once)
+    rows = read_rows(tmp_path / "run" / "metrics.jsonl")
+    assert all(row["train_loss"] is not None for row in rows if 0 < row["step"] <= 20)
+
+
+def strides_after_a_step(rank, cfg, directory, inputs):
+    run = Run(cfg, directory, inputs, torch.device("cpu"), time.time())
+    view, parameter = next((v, p) for v, p in run.parameters.items() if len(v.shape) == 2)
+    parameter.data = parameter.data.t().contiguous().t()
+    run.optimizer_step(0)
+    return view.shape, parameter.stride(), parameter.grad.stride()
+
+
+def test_a_gradient_has_the_strides_of_its_parameter(inputs, tmp_path):
+    """The fused optimizer walks through both by memory."""
+    cfg = tiny.config("synchronizer=importance")
+    [(shape, of_parameter, of_gradient)] = on_ranks(1, strides_after_a_step, cfg, tmp_path / "run", inputs)
+    assert of_parameter == of_gradient == (1, shape[0])
+
+
 def test_an_evaluation_that_is_no_number_fails_a_run(inputs, tmp_path):
     cfg = tiny.config("learning_rate=1e30", "max_grad_norm=null", "steps=4")
     with pytest.raises(AssertionError, match="validation loss is nan: training diverged; lower learning_rate"):

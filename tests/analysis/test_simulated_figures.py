@@ -37,6 +37,7 @@ def rows(spread=0.05):
                     "method": method, "num_ranks": num_ranks, "bandwidth_mbit": bandwidth, "wire_bytes": wire_bytes,
                     "noop_ms": noop_ms, "select_ms": select_ms, "limit_ms": limit_ms, "measured_ms": measured_ms,
                     "predicted_ms": measured_ms * (1 + draw.uniform(-spread, spread)), "exchange_ms": 2.0,
+                    "noop_alone_ms": 50.0, "foretold_ms": measured_ms,
                     "over_limit": measured_ms / limit_ms, "overhead_ms": 1.0, "interface_bytes": wire_bytes,
                     "to_target_steps": 200.0, "to_target_s": 0.2 * measured_ms,
                 })  # fmt: skip
