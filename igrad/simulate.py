@@ -54,9 +54,7 @@ class Trace:
     num_buckets: int
     num_steps: int
     messages: pd.DataFrame  # step, kind, num_bytes: all of these steps
-    compute_ms: (
-        float  # per step, as the rest: the median over windows, so that none counts in which the machine stalled
-    )
+    compute_ms: float  # per step, as the rest: medians over windows, so that none counts in which the machine stalled
     select_ms: float
     pack_ms: float
     exchange_ms: float

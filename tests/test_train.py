@@ -6,6 +6,7 @@ import itertools
 import json
 import time
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -281,26 +282,23 @@ def test_a_diverged_run_ends_before_the_next_evaluation(synchronizer, log_every,
     assert not (tmp_path / "run" / "summary.json").exists()
 
 
-def lose_one(run):
+def spoil_one_loss(run, factor):
     backward = run.backward
-    run.backward = lambda step: backward(step) * (float("nan") if step == 5 else 1)
+    run.backward = lambda step: backward(step) * (factor if step == 5 else 1)
 
 
 def test_a_batch_without_a_loss_ends_no_run(inputs, tmp_path):
     """None of its tokens may count."""
-    on_ranks(1, trained, tiny.config("log_every=1", "release_period=1"), tmp_path / "run", inputs, lose_one)
+    spoil = partial(spoil_one_loss, factor=float("nan"))
+    on_ranks(1, trained, tiny.config("log_every=1", "release_period=1"), tmp_path / "run", inputs, spoil)
     rows = read_rows(tmp_path / "run" / "metrics.jsonl")
     assert [row["step"] for row in rows if 0 < row["step"] <= 20 and row["train_loss"] is None] == [6]
 
 
-def overflow_once(run):
-    backward = run.backward
-    run.backward = lambda step: backward(step) * (float("inf") if step == 5 else 1)
-
-
 def test_one_loss_that_overflows_is_no_divergence(inputs, tmp_path):
     """A window of more steps than patience has the mean of the others."""
-    on_ranks(1, trained, tiny.config("log_every=10", "release_period=1"), tmp_path / "run", inputs, overflow_once)
+    spoil = partial(spoil_one_loss, factor=float("inf"))
+    on_ranks(1, trained, tiny.config("log_every=10", "release_period=1"), tmp_path / "run", inputs, spoil)
     rows = read_rows(tmp_path / "run" / "metrics.jsonl")
     assert all(row["train_loss"] is not None for row in rows if 0 < row["step"] <= 20)
 
